@@ -62,6 +62,7 @@ function(anchorhold_program name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE anchorhold_flags ${arg_LINKS})
   target_link_options(${name} PRIVATE -Wl,-z,relro,-z,now)
+  set_property(GLOBAL APPEND PROPERTY ANCHORHOLD_PROGRAMS ${name})
 endfunction()
 
 # anchorhold_test(NAME SOURCES … LINKS … [LABELS …] [TIMEOUT seconds] [PROGRAMS target…])
