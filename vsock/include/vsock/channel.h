@@ -1,0 +1,33 @@
+// The only place that turns a stream's descriptor into gRPC. A stream carries exactly one HTTP/2 connection; who speaks
+// on it is known from where the descriptor came from, never from what is said (peer() is only "fd:N").
+// In its own target, anchorhold_vsock_channel, so that sealed programs do not contain gRPC.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+
+#include "base/error.h"
+#include "base/fd.h"
+
+namespace anchorhold::vsock {
+
+struct ChannelLimits {
+  // Refused by length, before memory for it is taken. Data travels in chunks of at most 64 KiB.
+  std::size_t max_message_bytes = 1u << 20;
+  // A ping when the connection was silent this long, and how long to wait for its answer. Pings are answered by the
+  // transport, so a busy peer is not a dead one; a guest under emulation can be slow.
+  std::chrono::milliseconds keepalive_interval = std::chrono::seconds(30);
+  std::chrono::milliseconds keepalive_timeout = std::chrono::seconds(60);
+};
+
+// The client's side. The channel never reconnects: when the stream ends it is dead.
+Result<std::shared_ptr<grpc::Channel>> channel_from_stream(UniqueFd stream, const ChannelLimits& limits = {});
+
+// The server's side. First prepare the builder, then hand streams to the started server, one connection each.
+void prepare_server(grpc::ServerBuilder& builder, const ChannelLimits& limits = {});
+Status serve_stream(grpc::Server& server, UniqueFd stream);
+
+}  // namespace anchorhold::vsock

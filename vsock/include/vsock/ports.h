@@ -1,0 +1,20 @@
+// The vsock ports of the project. Host ports: the guest dials them; only those the host opened for this guest exist.
+// Guest ports: the host dials them.
+#pragma once
+
+#include <cstdint>
+
+namespace anchorhold::vsock {
+
+inline constexpr std::uint32_t host_cid = 2;  // VMADDR_CID_HOST, vsock(7)
+
+namespace host_port {
+inline constexpr std::uint32_t agent = 1024;   // the guest agent dials it once it is ready, and serves gRPC on the stream
+inline constexpr std::uint32_t egress = 1080;  // proxy connections out of the guest
+}  // namespace host_port
+
+namespace guest_port {
+inline constexpr std::uint32_t agent = 1024;   // the guest agent serves gRPC on streams the host dials, too
+}  // namespace guest_port
+
+}  // namespace anchorhold::vsock
