@@ -17,28 +17,30 @@ MAY_USE = {
     "images": {"base"},
     "hypervisor": {"base", "images", "vsock"},
     "guest-agent": {"base", "proto", "vsock"},
-    "host/events": {"base"},
-    "host/mounts": {"base", "vsock", "events"},
-    "host/agent": {"base", "events"},
-    "host/session": {"base", "proto", "vsock", "images", "hypervisor", "events", "mounts", "agent"},
+    "host/database": {"base"},
+    "host/policy": {"base"},
+    "host/events": {"base", "database"},
+    "host/mounts": {"base", "vsock", "events", "database"},
+    "host/agent": {"base", "events", "database"},
+    "host/session": {"base", "proto", "vsock", "images", "hypervisor", "events", "mounts", "agent", "database"},
     "host/cli": {"base", "vsock", "images", "hypervisor", "events", "mounts", "agent", "session"},
 }
 HEADER_ROOM = {  # first folder of an include path -> the room it belongs to
     "base": "base", "proto": "proto", "vsock": "vsock", "images": "images", "hypervisor": "hypervisor",
     "guest_agent": "guest-agent", "guest-agent": "guest-agent", "events": "events", "mounts": "mounts",
-    "agent": "agent", "session": "session", "cli": "cli",
+    "agent": "agent", "session": "session", "cli": "cli", "policy": "policy", "database": "database",
 }
 TARGET_ROOM = {
     "anchorhold_base": "base", "anchorhold_proto": "proto", "anchorhold_vsock": "vsock",
     "anchorhold_vsock_channel": "vsock", "anchorhold_images": "images", "anchorhold_hypervisor": "hypervisor",
     "anchorhold_guest": "guest-agent", "anchorhold_events": "events", "anchorhold_mounts": "mounts",
     "anchorhold_agent": "agent", "anchorhold_session": "session", "anchorhold_guest_client": "session",
-    "anchorhold_cli": "cli",
+    "anchorhold_cli": "cli", "anchorhold_policy": "policy", "anchorhold_database": "database",
 }
 # (pattern, where it is allowed, why)
 FENCES = [
     (r"Create(Custom)?InsecureChannelFromFd|AddInsecureChannelFromFd", ["vsock/"], "only vsock turns a descriptor into a gRPC channel"),
-    (r"#include <libvirt/", ["hypervisor/src/libvirt/"], "only the libvirt backend knows libvirt"),
+    (r"#include <libvirt/", ["hypervisor/libvirt/"], "only the libvirt backend knows libvirt"),
     (r"#include <Q[A-Z]", ["ui/"], "only ui knows Qt"),
     (r"\bVerifiedImage\s*\(", ["images/"], "a VerifiedImage is made by verification only"),
     (r"#include [<\"]tests/|#include \"fakes/", ["tests/"], "the product does not know its tests"),
