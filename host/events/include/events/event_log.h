@@ -27,7 +27,7 @@ namespace anchorhold::events {
 
 struct LogOptions {
   std::filesystem::path folder;           // made (0700) when it is not there
-  std::set<ContentCategory> captured;     // content that is stored; nothing by default
+  std::set<ContentCategory> captured{};   // content that is stored; nothing by default
   const Clock* clock = nullptr;           // none: the system's
 };
 
@@ -63,11 +63,11 @@ struct Record {
 
 struct Filter {
   std::int64_t after = 0;  // sequence
-  std::string session;     // empty: all
-  std::string task;
-  std::string name_prefix;  // "anchorhold.vm"
+  std::string session{};     // empty: all
+  std::string task{};
+  std::string name_prefix{};  // "anchorhold.vm"
   Severity at_least = Severity::info;
-  std::optional<WallTime> since;
+  std::optional<WallTime> since{};
   std::size_t newest = 0;  // only that many, the newest; 0: all
 };
 
