@@ -51,7 +51,7 @@ class VhostUserBackEnd {
                                                           VhostUserLimits limits = {});
   ~VhostUserBackEnd();
 
-  VirtQueue& queue(std::size_t index) { return *queues_[index]; }
+  VirtQueue& queue(std::size_t index) { return rings_[index]->queue; }
   // Feature bits the front end and we agreed on.
   std::uint64_t negotiated_features() const { return features_; }
   // Ends the connection with this cause, as a malformed message does: for faults that the device finds in a ring.
@@ -59,21 +59,33 @@ class VhostUserBackEnd {
 
  private:
   struct Message;
+  struct Ring {
+    VirtQueue queue;
+    UniqueFd kick;
+    EventLoop::Watch watch;  // of kick
+    bool started = false;    // the device was told
+  };
+
   VhostUserBackEnd(EventLoop& loop, UniqueFd connection, VhostUserDevice& device, VhostUserLimits limits);
-  void readable();
-  // False: no whole message yet.
+  void connection_ready();
+  // False: the whole message is not here yet, or the connection is over.
   Result<bool> receive();
   Status dispatch(Message& message);
+  Status dispatch_ring(Message& message);
   Status set_features(std::uint64_t value);
   Status set_protocol_features(std::uint64_t value);
   Status set_memory_table(Message& message);
-  Status set_ring_addresses(Message& message);
   Status set_ring_descriptor(Message& message);
-  Status get_config(Message& message);
-  Status give_back_ring(Message& message);
+  Status set_kick(std::size_t index, UniqueFd fd);
+  Status get_config(const Message& message);
   Status reply(const Message& message, std::span<const std::byte> payload);
-  Status start_if_ready(std::size_t index);
+  Status reply_number(const Message& message, std::uint64_t value);
+  // Tells the device when a ring became usable or stopped being so.
+  void update(std::size_t index);
   Result<std::size_t> ring_index(std::uint64_t index) const;
+  std::uint64_t offered_features() const;
+  std::uint64_t offered_protocol_features() const;
+  void end(Status cause);
 
   EventLoop& loop_;
   UniqueFd connection_;
@@ -83,10 +95,9 @@ class VhostUserBackEnd {
   std::uint64_t protocol_features_ = 0;
   bool ended_ = false;
   std::shared_ptr<const GuestMemory> memory_;
-  std::vector<std::unique_ptr<VirtQueue>> queues_;
-  std::vector<EventLoop::Watch> kick_watches_;
+  std::vector<std::unique_ptr<Ring>> rings_;
   EventLoop::Watch connection_watch_;
-  std::vector<std::byte> incoming_;
+  std::vector<std::byte> incoming_;  // of the message that is being received
   std::vector<UniqueFd> incoming_descriptors_;
 };
 

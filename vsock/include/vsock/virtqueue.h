@@ -76,10 +76,10 @@ class VirtQueue {
   };
   Status set_size(std::uint32_t entries);
   Status set_base(std::uint32_t index);
-  void set_addresses(const Addresses& addresses) { addresses_ = addresses; addresses_set_ = true; }
-  void set_kick(UniqueFd fd) { kick_ = std::move(fd); }
+  void set_addresses(const Addresses& addresses);
   void set_call(UniqueFd fd);
   void set_enabled(bool enabled);
+  bool started() const;
   // Resolves the addresses against the memory; the ring runs from then on.
   Status start(std::shared_ptr<const GuestMemory> memory, std::uint64_t features);
   // Waits until nothing is in flight, then stops; returns the index of the next chain (GET_VRING_BASE).
@@ -96,6 +96,7 @@ class VirtQueue {
   std::condition_variable idle_;
   bool running_ = false;
   bool enabled_ = false;
+  bool stopping_ = false;
   bool addresses_set_ = false;
   bool event_index_ = false;
   bool indirect_ = false;
@@ -106,7 +107,6 @@ class VirtQueue {
   bool signalled_valid_ = false;
   std::uint32_t in_flight_ = 0;
   Addresses addresses_;
-  UniqueFd kick_;
   UniqueFd call_;
   std::shared_ptr<const GuestMemory> memory_;
   std::byte* descriptors_ = nullptr;  // size_ × 16 bytes
