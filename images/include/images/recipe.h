@@ -19,6 +19,7 @@ struct StageRecipe {
   std::vector<std::vector<std::string>> versions;   // commands whose output decides the result
   std::string source;                               // "linux-source-6.1": /usr/src/<source>.tar.xz, or empty
   ByteSize limit;                                   // of the file it writes; 0: none
+  ByteSize space;                                   // free disk space that building needs; 0: not known
 };
 
 struct Recipe {
