@@ -18,7 +18,7 @@ struct KeeperAnswer {
   int error = 0;        // errno value; 0: done
   Attributes attributes{};
   KeeperNumbers numbers{};
-  UniqueFd descriptor;  // of open_for_write and create
+  UniqueFd descriptor{};  // of open_for_write and create
 };
 
 // Safe from any thread; every thread may have a request in flight. Needs recvmsg, sendmsg, futex of a seal, no thread.

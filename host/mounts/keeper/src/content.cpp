@@ -1,0 +1,118 @@
+#include "content.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+namespace anchorhold::mounts {
+namespace {
+
+constexpr int copy_attempts = 3;
+
+// copy_file_range copies nothing between some pairs of file systems; then reading and writing does.
+int copy_bytes(int from, int to, off_t begin, off_t end) {
+  off_t in = begin, out = begin;
+  while (in < end) {
+    ssize_t copied = copy_file_range(from, &in, to, &out, static_cast<std::size_t>(end - in), 0);
+    if (copied > 0) continue;
+    if (copied < 0 && errno == EINTR) continue;
+    if (copied < 0 && errno != EXDEV && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return errno;
+    break;
+  }
+  std::vector<char> buffer(in < end ? 256 * 1024 : 0);
+  while (in < end) {
+    ssize_t got = pread(from, buffer.data(), std::min<std::size_t>(buffer.size(), static_cast<std::size_t>(end - in)), in);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno;
+    if (got == 0) return 0;  // it shrank; the caller sees that it changed
+    for (ssize_t done = 0; done < got;) {
+      ssize_t written = pwrite(to, buffer.data() + done, static_cast<std::size_t>(got - done), in + done);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return errno;
+      done += written;
+    }
+    in += got;
+  }
+  return 0;
+}
+
+int copy_data(int from, int to, off_t size) {
+  if (ftruncate(to, size) != 0) return errno;
+  off_t position = 0;
+  while (position < size) {
+    off_t data = lseek(from, position, SEEK_DATA);
+    if (data < 0 && errno == ENXIO) return 0;  // only a hole is left
+    if (data < 0) return copy_bytes(from, to, position, size);
+    off_t hole = lseek(from, data, SEEK_HOLE);
+    if (hole < 0) hole = size;
+    if (int error = copy_bytes(from, to, data, std::min(hole, size)); error != 0) return error;
+    position = hole;
+  }
+  return 0;
+}
+
+bool unchanged(const Attributes& a, const Attributes& b) {
+  return a.size == b.size && a.modify_time == b.modify_time && a.change_time == b.change_time;
+}
+
+Checked<bool> copy_into(int from, int to) {
+  if (ioctl(to, FICLONE, from) == 0) return true;
+  for (int attempt = 1;; ++attempt) {
+    auto before = attributes_of(from);
+    if (!before) return refuse_with(before.error());
+    if (ftruncate(to, 0) != 0) return refuse_with(errno);
+    if (int error = copy_data(from, to, static_cast<off_t>(before->size)); error != 0) return refuse_with(error);
+    auto after = attributes_of(from);
+    if (!after) return refuse_with(after.error());
+    if (unchanged(*before, *after)) return false;
+    if (attempt == copy_attempts) return refuse_with(EBUSY);
+  }
+}
+
+}  // namespace
+
+Checked<bool> keep_copy(const Located& object, int kept_folder, const std::string& name) {
+  UniqueFd from(open(descriptor_path(object.fd.get()).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!from) return refuse_with(errno);
+  std::string unfinished = std::string(unfinished_prefix) + name.substr(0, 16);
+  UniqueFd to(openat(kept_folder, unfinished.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!to) return refuse_with(errno);
+  auto copied = copy_into(from.get(), to.get());
+  int error = copied ? 0 : copied.error();
+  if (error == 0 && fsync(to.get()) != 0) error = errno;
+  if (error == 0 && renameat(kept_folder, unfinished.c_str(), kept_folder, name.c_str()) != 0) error = errno;
+  if (error == 0 && fsync(kept_folder) != 0) error = errno;
+  if (error == 0) return *copied;
+  unlinkat(kept_folder, unfinished.c_str(), 0);
+  return refuse_with(error);
+}
+
+std::string user_xattrs(const Located& object) {
+  std::string blob;
+  if (!object.is_file() && !object.is_folder()) return blob;
+  std::string path = descriptor_path(object.fd.get());
+  if (listxattr(path.c_str(), nullptr, 0) <= 0) return blob;
+  std::string names(65536, '\0'), value(65536, '\0');
+  ssize_t size = listxattr(path.c_str(), names.data(), names.size());
+  for (ssize_t at = 0; at < size;) {
+    std::string name(names.c_str() + at);
+    at += static_cast<ssize_t>(name.size()) + 1;
+    if (!name.starts_with("user.")) continue;
+    ssize_t value_size = getxattr(path.c_str(), name.c_str(), value.data(), value.size());
+    if (value_size < 0) continue;
+    auto sizes = std::pair(static_cast<std::uint16_t>(name.size()), static_cast<std::uint32_t>(value_size));
+    blob.append(reinterpret_cast<const char*>(&sizes.first), sizeof sizes.first);
+    blob.append(reinterpret_cast<const char*>(&sizes.second), sizeof sizes.second);
+    blob.append(name).append(value, 0, static_cast<std::size_t>(value_size));
+  }
+  return blob;
+}
+
+}  // namespace anchorhold::mounts

@@ -1,0 +1,89 @@
+// The keeper of one grant: judges and carries out requests. Everything in a request is hostile; the descriptors too.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "ledger.h"
+#include "mounts/keeper_protocol.h"
+#include "mounts/mode.h"
+#include "mounts/report.h"
+#include "tree.h"
+
+namespace anchorhold::mounts {
+
+struct Answer {
+  Reply reply{};
+  UniqueFd descriptor;
+};
+
+// Safe from any thread; the server calls it from several.
+class Keeper {
+ public:
+  Keeper(Mode mode, Tree tree, std::unique_ptr<Ledger> ledger, Reporter& reporter)
+      : mode_(mode), tree_(std::move(tree)), ledger_(std::move(ledger)), reporter_(reporter) {}
+
+  Answer handle(const Request& request, const std::vector<UniqueFd>& descriptors);
+  // A client's message was not one of the protocol.
+  void report_malformed(const Error& error);
+
+ private:
+  struct Done {
+    Attributes attributes{};
+    KeeperNumbers numbers{};
+    UniqueFd descriptor;
+  };
+  using Outcome = Checked<Done>;
+
+  Outcome dispatch(const Request& request, const std::vector<UniqueFd>& descriptors);
+  // keeper_files.cpp
+  Outcome open_for_write(const Request& request, int file);
+  Outcome open_located(const Located& file, std::uint32_t flags);
+  Outcome truncate(const Request& request, int file);
+  Outcome allocate(const Request& request, int file);
+  Outcome set_attributes(const Request& request, int object);
+  Outcome set_xattr(const Request& request, int object);
+  Outcome remove_xattr(const Request& request, int object);
+  // keeper_names.cpp
+  Outcome create(const Request& request, int folder);
+  Outcome make_directory(const Request& request, int folder);
+  Outcome make_symlink(const Request& request, int folder);
+  Outcome link(const Request& request, int file, int folder);
+  Outcome remove(const Request& request, int folder, bool directory);
+  Outcome rename(const Request& request, int old_folder, int new_folder);
+  Outcome statistics();
+
+  struct Rename;
+  Checked<Rename> plan_rename(const Request& request, int old_folder, int new_folder);
+  int keep_for_rename(const Request& request, const Rename& rename, const Decision& decision);
+
+  // The object a client's descriptor stands for; a file without a name is accepted when this session had it.
+  Checked<Located> locate(const Request& request, int passed);
+  Checked<Located> locate_changeable(const Request& request, int passed);
+  Checked<Located> locate_folder(const Request& request, int passed);
+  // A folder, and a name in it that may be used and is free or not.
+  Checked<Located> folder_for(const Request& request, int passed, std::string_view name);
+  // What was just made is recorded as the session's own, or removed again.
+  Outcome finish_made(const Located& folder, const std::string& name);
+  // Decides, reports a refusal, and keeps what the decision says.
+  Checked<Decision> decide_for(const Request& request, Operation operation, const Located& object, const Facts& facts);
+  int keep(const Request& request, const Decision& decision, const Located& object);
+  // Before names in it change, a folder's own times are kept.
+  int record_folder(const Request& request, const Located& folder);
+  int report_unkept(const Request& request, const std::string& path, int error);
+  void report(ReportKind kind, const Request& request, const std::string& path, int error, std::string_view reason);
+
+  const Mode mode_;
+  const Tree tree_;
+  const std::unique_ptr<Ledger> ledger_;
+  Reporter& reporter_;
+  // Names are changed by one request at a time, so that what was decided about a name still holds when it is changed.
+  std::shared_mutex names_;
+  std::atomic<std::uint64_t> requests_{0}, refused_{0}, created_{0}, removed_{0};
+};
+
+}  // namespace anchorhold::mounts

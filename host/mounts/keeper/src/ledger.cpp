@@ -1,0 +1,370 @@
+#include "ledger.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+#include "base/log.h"
+#include "content.h"
+#include "ledger_schema.h"
+#include "ledger_statements.h"
+
+namespace anchorhold::mounts {
+namespace {
+
+// Identities of removed objects that may still be open somewhere.
+constexpr std::size_t max_removed_remembered = 65536;
+constexpr std::chrono::milliseconds sync_interval{500};
+
+// The client cannot do anything about a ledger that fails; the keeper's log has the words.
+int journal_failed(const Error& error) {
+  log_error("ledger: " + error.message);
+  return error.code == ErrorCode::resource_exhausted ? ENOSPC : EIO;
+}
+
+// What the content takes on the disk: a sparse file is not what its size says.
+std::uint64_t bytes_of(const Attributes& attributes) {
+  return S_ISREG(attributes.mode) ? std::min(attributes.size, attributes.blocks * 512) : 0;
+}
+
+}  // namespace
+
+std::string kept_file_name(std::int64_t id, bool moved, std::string_view path) {
+  std::string escaped;
+  for (unsigned char c : path) {
+    if (c == '/' || c == '%' || c < 0x20 || c == 0x7f)
+      escaped += fmt::format("%{:02x}", c);
+    else
+      escaped += static_cast<char>(c);
+  }
+  constexpr std::size_t most = 200;
+  if (escaped.size() > most) escaped.erase(0, escaped.size() - most);
+  return fmt::format("{:016x}.{}.{}", id, moved ? 'm' : 'c', escaped);
+}
+
+Ledger::Ledger(database::Database database, UniqueFd kept, UniqueFd journal, const LedgerLimits& limits)
+    : limits_(limits), database_(std::move(database)), kept_(std::move(kept)), journal_(std::move(journal)) {}
+
+Result<std::unique_ptr<Ledger>> Ledger::open(const std::filesystem::path& folder, const LedgerLimits& limits) {
+  auto kept_path = folder / "kept";
+  if (mkdir(kept_path.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, kept_path.string());
+  UniqueFd kept(::open(kept_path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!kept) return fail_errno(errno, kept_path.string());
+  auto database = ANCHORHOLD_TRY(
+      database::Database::open(folder / "journal.db", database::Database::Mode::read_write));
+  // A commit is in the kernel's hands, and so survives every crash of a process; what must survive the machine's is synced
+  // by hand. Checkpoints cost two syncs and are kept rare.
+  ANCHORHOLD_CHECK(database.run("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=10000;"));
+  ANCHORHOLD_CHECK(database.run(ledger_schema));
+  auto journal_path = folder / "journal.db-wal";
+  UniqueFd journal(::open(journal_path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!journal) return fail_errno(errno, journal_path.string());
+  std::unique_ptr<Ledger> ledger(new Ledger(std::move(database), std::move(kept), std::move(journal), limits));
+  ledger->statements_ = ANCHORHOLD_TRY(Statements::prepare(ledger->database_));
+  ANCHORHOLD_CHECK(ledger->finish_unfinished());
+  ANCHORHOLD_CHECK(ledger->load());
+  ledger->sync_thread_ = std::thread([raw = ledger.get()] { raw->run_sync_thread(); });
+  return ledger;
+}
+
+Ledger::~Ledger() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  sync_wanted_.notify_all();
+  if (sync_thread_.joinable()) sync_thread_.join();
+}
+
+void Ledger::run_sync_thread() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    sync_wanted_.wait(lock, [&] { return dirty_ || stopping_; });
+    if (!stopping_) sync_wanted_.wait_for(lock, sync_interval, [&] { return stopping_; });
+    bool was_dirty = std::exchange(dirty_, false);
+    bool last = stopping_;
+    lock.unlock();
+    if (was_dirty && fdatasync(journal_.get()) != 0) log_error("ledger: the journal could not be synced");
+    lock.lock();
+    if (last) return;
+  }
+}
+
+int Ledger::sync_journal() { return fdatasync(journal_.get()) == 0 ? 0 : errno; }
+
+Subject Ledger::subject(const Located& object) const {
+  std::lock_guard lock(mutex_);
+  auto found = known_.find(object.identity());
+  Subject subject{true, true, false};
+  if (found != known_.end() && found->second.created && object.identity().is_certain()) {
+    subject.pre_existing = false;
+    subject.stands_for_pre_existing = found->second.stands_for_pre_existing;
+  }
+  return subject;
+}
+
+bool Ledger::is_session_name(const Located& folder, std::string_view name, const Located& object) const {
+  if (object.attributes.links < 2) return false;
+  auto found = link_names_.find(LinkName{folder.identity(), std::string(name)});
+  return found != link_names_.end() && found->second == object.identity();
+}
+
+Subject Ledger::subject_at(const Located& folder, std::string_view name, const Located& object) const {
+  Subject known = subject(object);
+  std::lock_guard lock(mutex_);
+  if (known.pre_existing && is_session_name(folder, name, object)) known.pre_existing = false;
+  return known;
+}
+
+Checked<Ledger::Known*> Ledger::known_or_recorded(const Located& object) {
+  auto identity = object.identity();
+  auto found = known_.find(identity);
+  if (found != known_.end() && identity.is_certain()) return &found->second;
+  if (known_.size() >= limits_.max_objects) return refuse_with(EDQUOT);
+  std::string target;
+  if (object.is_symlink()) {
+    target.resize(max_symlink_bytes + 1);
+    ssize_t size = readlinkat(object.fd.get(), "", target.data(), target.size());
+    if (size < 0) return refuse_with(errno);
+    target.resize(static_cast<std::size_t>(size));
+  }
+  auto id = statements_->insert_object(object, false, target, user_xattrs(object));
+  if (!id) return refuse_with(journal_failed(id.error()));
+  dirty_ = true;
+  sync_wanted_.notify_one();
+  Known known;
+  known.id = *id;
+  return &known_.insert_or_assign(identity, known).first->second;
+}
+
+int Ledger::record(const Located& object) {
+  std::lock_guard lock(mutex_);
+  auto known = known_or_recorded(object);
+  return known ? 0 : known.error();
+}
+
+int Ledger::reserve(std::uint64_t bytes) {
+  if (bytes > limits_.quota_bytes || bytes_kept_ > limits_.quota_bytes - bytes) return EDQUOT;
+  bytes_kept_ += bytes;
+  ++objects_kept_;
+  return 0;
+}
+
+void Ledger::release(std::uint64_t bytes) {
+  bytes_kept_ -= bytes;
+  --objects_kept_;
+}
+
+int Ledger::set_kept(Known& known, HowKept how, const std::string& name, std::uint64_t bytes) {
+  if (auto set = statements_->set_kept(known.id, how, name, bytes); !set) return journal_failed(set.error());
+  known.content_kept = true;
+  dirty_ = true;
+  sync_wanted_.notify_one();
+  return 0;
+}
+
+int Ledger::clear_kept(Known& known) {
+  known.content_kept = false;
+  auto set = statements_->set_kept(known.id, HowKept::not_kept, "", 0);
+  return set ? 0 : journal_failed(set.error());
+}
+
+int Ledger::keep_content(const Located& object) {
+  auto identity = object.identity();
+  {
+    std::unique_lock lock(mutex_);
+    keeping_changed_.wait(lock, [&] { return !being_kept_.contains(identity); });
+    auto known = known_or_recorded(object);
+    if (!known) return known.error();
+    if ((*known)->content_kept) return 0;
+    being_kept_.insert(identity);
+  }
+  int error = copy_and_set_kept(object);
+  {
+    std::lock_guard lock(mutex_);
+    being_kept_.erase(identity);
+  }
+  keeping_changed_.notify_all();
+  return error;
+}
+
+int Ledger::copy_and_set_kept(const Located& object) {
+  std::uint64_t bytes = bytes_of(object.attributes);
+  std::string name;
+  {
+    std::lock_guard lock(mutex_);
+    if (int error = reserve(bytes); error != 0) return error;
+    name = kept_file_name(known_.at(object.identity()).id, false, object.path);
+  }
+  auto copied = keep_copy(object, kept_.get(), name);
+  std::lock_guard lock(mutex_);
+  int error = copied ? 0 : copied.error();
+  Known& known = known_.at(object.identity());
+  if (error == 0) error = set_kept(known, *copied ? HowKept::cloned : HowKept::copied, name, bytes);
+  if (error == 0) error = sync_journal();
+  if (error != 0) {
+    known.content_kept = false;
+    release(bytes);
+    if (copied) unlinkat(kept_.get(), name.c_str(), 0);
+  }
+  return error;
+}
+
+Ledger::Kept Ledger::keep_all(const Located& folder, const std::string& name, const Located& object, Loss loss) {
+  bool may_move = !object.is_folder() && !object.is_symlink() && object.attributes.links == 1;
+  {
+    std::lock_guard lock(mutex_);
+    auto known = known_or_recorded(object);
+    if (!known) return {known.error(), false};
+    if ((*known)->content_kept) return {};
+    if (object.is_folder() || object.is_symlink()) return {set_kept(**known, HowKept::in_row, "", 0), false};
+    if (may_move) {
+      Kept kept = move_or_link(folder, name, object, **known, loss);
+      // Another file system, or a file that is not ours to link: then a copy.
+      if (kept.error != EXDEV && !(kept.error == EPERM && loss == Loss::replaced)) return kept;
+    }
+  }
+  if (object.is_file()) return {keep_content(object), false};
+  // A FIFO, socket or device has no content; a second name of it stays, or it cannot be kept.
+  return {object.attributes.links > 1 ? 0 : EPERM, false};
+}
+
+Ledger::Kept Ledger::move_or_link(const Located& folder, const std::string& name, const Located& object, Known& known,
+                                  Loss loss) {
+  std::uint64_t bytes = bytes_of(object.attributes);
+  std::string kept_name = kept_file_name(known.id, true, object.path);
+  if (int error = reserve(bytes); error != 0) return {error, false};
+  int error = set_kept(known, HowKept::moved, kept_name, bytes);
+  if (error == 0) {
+    int done = loss == Loss::removed
+                   ? renameat2(folder.fd.get(), name.c_str(), kept_.get(), kept_name.c_str(), RENAME_NOREPLACE)
+                   : linkat(AT_FDCWD, descriptor_path(object.fd.get()).c_str(), kept_.get(), kept_name.c_str(),
+                            AT_SYMLINK_FOLLOW);
+    if (done != 0) error = errno;
+  }
+  if (error == 0 && loss == Loss::removed) {
+    auto moved = attributes_at(kept_.get(), kept_name);
+    if (!moved || identity_of(*moved) != object.identity()) {
+      // Somebody on the host put something else under the name just now. It goes back; nothing is removed.
+      renameat2(kept_.get(), kept_name.c_str(), folder.fd.get(), name.c_str(), RENAME_NOREPLACE);
+      error = EBUSY;
+    }
+  }
+  if (error == 0) return {0, loss == Loss::removed};
+  release(bytes);
+  clear_kept(known);
+  return {error, false};
+}
+
+void Ledger::take_back(const Located& object) {
+  std::lock_guard lock(mutex_);
+  auto found = known_.find(object.identity());
+  if (found == known_.end()) return;
+  auto kept = statements_->kept_of(found->second.id);
+  if (!kept || kept->how != HowKept::moved) return;
+  // As long as it has two names, a write to one would reach the other.
+  if (unlinkat(kept_.get(), kept->name.c_str(), 0) != 0 && errno != ENOENT) return;
+  release(kept->bytes);
+  clear_kept(found->second);
+}
+
+int Ledger::add_created(const Located& object) {
+  std::lock_guard lock(mutex_);
+  if (known_.size() >= limits_.max_objects) return EDQUOT;
+  auto id = statements_->insert_object(object, true, "", "");
+  if (!id) return journal_failed(id.error());
+  Known known;
+  known.id = *id;
+  known.created = true;
+  known_.insert_or_assign(object.identity(), known);
+  return 0;
+}
+
+void Ledger::add_link(const Located& folder, std::string_view name, const Located& object) {
+  std::lock_guard lock(mutex_);
+  if (link_names_.size() < limits_.max_objects)
+    link_names_.insert_or_assign(LinkName{folder.identity(), std::string(name)}, object.identity());
+}
+
+void Ledger::removed(const Located& folder, std::string_view name, const Located& object) {
+  std::lock_guard lock(mutex_);
+  link_names_.erase(LinkName{folder.identity(), std::string(name)});
+  if (object.attributes.links > 1 && !object.is_folder()) return;
+  remember_removed(object.identity());
+  auto found = known_.find(object.identity());
+  if (found == known_.end()) return;
+  // The session's own object is as if it had never been.
+  Known known = found->second;
+  auto noted = known.created ? statements_->delete_object(known.id) : statements_->set_removed(known.id);
+  if (!noted) journal_failed(noted.error());
+  known_.erase(found);
+}
+
+void Ledger::remember_removed(const Identity& identity) {
+  if (!identity.is_certain() || !removed_objects_.insert(identity).second) return;
+  removed_order_.push_back(identity);
+  if (removed_order_.size() <= max_removed_remembered) return;
+  removed_objects_.erase(removed_order_.front());
+  removed_order_.pop_front();
+}
+
+bool Ledger::is_removed_object(const Identity& identity) const {
+  std::lock_guard lock(mutex_);
+  return removed_objects_.contains(identity);
+}
+
+Checked<std::int64_t> Ledger::note_rename(const Located& object, const std::string& new_path, bool exchange) {
+  std::lock_guard lock(mutex_);
+  auto found = known_.find(object.identity());
+  if (found != known_.end() && found->second.created) return 0;
+  auto known = known_or_recorded(object);
+  if (!known) return refuse_with(known.error());
+  auto number = statements_->insert_rename((*known)->id, object.path, new_path, exchange);
+  if (!number) return refuse_with(journal_failed(number.error()));
+  return *number;
+}
+
+void Ledger::forget_rename(std::int64_t number) {
+  if (number == 0) return;
+  std::lock_guard lock(mutex_);
+  if (auto deleted = statements_->delete_rename(number); !deleted) journal_failed(deleted.error());
+}
+
+void Ledger::renamed(const Located& folder, std::string_view name, const Located& object, const Located& new_folder,
+                     std::string_view new_name, const std::string& new_path) {
+  std::lock_guard lock(mutex_);
+  auto link = link_names_.find(LinkName{folder.identity(), std::string(name)});
+  if (link != link_names_.end()) {
+    auto identity = link->second;
+    link_names_.erase(link);
+    link_names_.insert_or_assign(LinkName{new_folder.identity(), std::string(new_name)}, identity);
+  }
+  auto found = known_.find(object.identity());
+  if (found == known_.end() || !found->second.created) return;
+  if (auto set = statements_->set_path(found->second.id, new_path); !set) journal_failed(set.error());
+}
+
+void Ledger::stand_in(const Located& object) {
+  std::lock_guard lock(mutex_);
+  auto found = known_.find(object.identity());
+  if (found == known_.end() || !found->second.created || found->second.stands_for_pre_existing) return;
+  found->second.stands_for_pre_existing = true;
+  if (auto set = statements_->set_stands(found->second.id); !set) journal_failed(set.error());
+}
+
+std::uint64_t Ledger::objects_kept() const {
+  std::lock_guard lock(mutex_);
+  return objects_kept_;
+}
+
+std::uint64_t Ledger::bytes_kept() const {
+  std::lock_guard lock(mutex_);
+  return bytes_kept_;
+}
+
+}  // namespace anchorhold::mounts

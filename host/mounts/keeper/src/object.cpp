@@ -1,0 +1,47 @@
+#include "object.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/sysmacros.h>
+
+#include <cerrno>
+
+namespace anchorhold::mounts {
+namespace {
+
+Timestamp timestamp(const statx_timestamp& time) { return {time.tv_sec, time.tv_nsec, 0}; }
+
+Checked<Attributes> stat_with(int fd, const char* name, int flags) {
+  struct statx info;
+  if (statx(fd, name, flags | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_BASIC_STATS | STATX_BTIME, &info) != 0)
+    return refuse_with(errno);
+  Attributes attributes{};
+  attributes.device = makedev(info.stx_dev_major, info.stx_dev_minor);
+  attributes.inode = info.stx_ino;
+  attributes.size = info.stx_size;
+  attributes.blocks = info.stx_blocks;
+  attributes.mode = info.stx_mode;
+  attributes.links = info.stx_nlink;
+  attributes.access_time = timestamp(info.stx_atime);
+  attributes.modify_time = timestamp(info.stx_mtime);
+  attributes.change_time = timestamp(info.stx_ctime);
+  if (info.stx_mask & STATX_BTIME) attributes.birth_time = timestamp(info.stx_btime);
+  return attributes;
+}
+
+}  // namespace
+
+Identity identity_of(const Attributes& attributes) {
+  const Timestamp& birth = attributes.birth_time;
+  return {attributes.device, attributes.inode, birth.seconds * 1'000'000'000 + birth.nanoseconds};
+}
+
+Checked<Attributes> attributes_of(int fd) { return stat_with(fd, "", AT_EMPTY_PATH); }
+
+Checked<Attributes> attributes_at(int folder_fd, const std::string& name) {
+  return stat_with(folder_fd, name.c_str(), 0);
+}
+
+std::string descriptor_path(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+
+}  // namespace anchorhold::mounts

@@ -1,0 +1,59 @@
+// What the keeper knows of one file, folder or symlink, from the kernel.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <tl/expected.hpp>
+
+#include "base/fd.h"
+#include "mounts/keeper_protocol.h"
+
+namespace anchorhold::mounts {
+
+// A value, or the errno that goes back to the client.
+template <typename T>
+using Checked = tl::expected<T, int>;
+inline tl::unexpected<int> refuse_with(int error) { return tl::unexpected<int>(error); }
+
+// Which object this is, for as long as it lives and also after its inode number was given to another one: the birth time
+// tells them apart. birth_ns is 0 where the file system has no birth times.
+struct Identity {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::int64_t birth_ns = 0;
+  bool operator==(const Identity&) const = default;
+  bool is_certain() const { return birth_ns != 0; }
+};
+struct IdentityHash {
+  std::size_t operator()(const Identity& identity) const {
+    std::uint64_t mixed = identity.inode * 0x9e3779b97f4a7c15ull ^ static_cast<std::uint64_t>(identity.birth_ns) ^
+                          identity.device << 32;
+    return static_cast<std::size_t>(mixed ^ mixed >> 29);
+  }
+};
+
+Identity identity_of(const Attributes& attributes);
+// Of an open descriptor, also O_PATH; and of a name in a folder, not following a symlink.
+Checked<Attributes> attributes_of(int fd);
+Checked<Attributes> attributes_at(int folder_fd, const std::string& name);
+
+// An object beneath the grant that the keeper has found for itself.
+struct Located {
+  UniqueFd fd;       // O_PATH, opened by the keeper
+  std::string path;  // from the grant, without a leading '/'; empty for the granted folder itself
+  Attributes attributes{};
+  bool removed = false;  // it has no name any more; path is empty
+
+  Identity identity() const { return identity_of(attributes); }
+  bool is_file() const { return S_ISREG(attributes.mode); }
+  bool is_folder() const { return S_ISDIR(attributes.mode); }
+  bool is_symlink() const { return S_ISLNK(attributes.mode); }
+};
+
+// "/proc/self/fd/7": how to name an O_PATH descriptor to calls that want a path. The kernel goes straight to the object.
+std::string descriptor_path(int fd);
+
+}  // namespace anchorhold::mounts

@@ -1,0 +1,15 @@
+// Serves the clients' sockets: several threads, each takes one message, handles it, answers.
+#pragma once
+
+#include <vector>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "keeper.h"
+
+namespace anchorhold::mounts {
+
+// Returns when the last client has closed its socket. A client that breaks the protocol loses its connection.
+Status serve_clients(Keeper& keeper, std::vector<UniqueFd> clients);
+
+}  // namespace anchorhold::mounts

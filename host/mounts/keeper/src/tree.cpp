@@ -1,0 +1,121 @@
+#include "tree.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+
+namespace anchorhold::mounts {
+namespace {
+
+// A rename on the host between reading the path and walking it makes the walk miss; then it is read again.
+constexpr int locate_attempts = 32;
+
+Checked<std::string> path_of(int fd) {
+  char buffer[PATH_MAX];
+  ssize_t size = readlink(descriptor_path(fd).c_str(), buffer, sizeof buffer);
+  if (size < 0) return refuse_with(errno);
+  if (size == sizeof buffer) return refuse_with(ENAMETOOLONG);
+  return std::string(buffer, static_cast<std::size_t>(size));
+}
+
+UniqueFd open_beneath(int folder, const std::string& path) {
+  open_how how{};
+  how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  return UniqueFd(static_cast<int>(syscall(SYS_openat2, folder, path.c_str(), &how, sizeof how)));
+}
+
+bool same_object(const Attributes& a, const Attributes& b) { return identity_of(a) == identity_of(b); }
+
+}  // namespace
+
+Result<Tree> Tree::open(UniqueFd root, HiddenNames hidden, std::optional<std::string> only_file) {
+  auto attributes = attributes_of(root.get());
+  if (!attributes) return fail_errno(attributes.error(), "the granted folder");
+  if (!S_ISDIR(attributes->mode)) return fail(ErrorCode::invalid_argument, "the grant's root is not a folder");
+  return Tree(std::move(root), *attributes, std::move(hidden), std::move(only_file));
+}
+
+int Tree::check_path(std::string_view path) const {
+  if (only_file_ && !path.empty() && path != *only_file_) return EACCES;
+  while (!path.empty()) {
+    auto slash = path.find('/');
+    if (hidden_.hides(path.substr(0, slash))) return EACCES;
+    path = slash == std::string_view::npos ? std::string_view{} : path.substr(slash + 1);
+  }
+  return 0;
+}
+
+int Tree::check_name(const Located& folder, std::string_view name) const {
+  if (!is_valid_name(name)) return EINVAL;
+  if (only_file_ && (!folder.path.empty() || name != *only_file_)) return EACCES;
+  return hidden_.hides(name) ? EACCES : 0;
+}
+
+Checked<Located> Tree::locate(int passed) const {
+  auto wanted = attributes_of(passed);
+  if (!wanted) return refuse_with(wanted.error());
+  for (int attempt = 0; attempt < locate_attempts; ++attempt) {
+    auto root_path = path_of(root_.get());
+    if (!root_path) return refuse_with(root_path.error());
+    auto path = path_of(passed);
+    if (!path) return refuse_with(path.error());
+    Located located;
+    if (*path != *root_path) {
+      if (!path->starts_with(*root_path + "/")) {
+        // Outside, unless the granted folder itself was renamed between the two readings.
+        if (path_of(root_.get()) == root_path) return refuse_with(ESTALE);
+        continue;
+      }
+      located.path = path->substr(root_path->size() + 1);
+    }
+    if (int error = check_path(located.path); error != 0) return refuse_with(error);
+    located.fd = open_beneath(root_.get(), located.path.empty() ? "." : located.path);
+    if (!located.fd) {
+      if (errno == ENOENT || errno == ELOOP || errno == ENOTDIR || errno == EAGAIN) continue;
+      return refuse_with(errno);
+    }
+    auto found = attributes_of(located.fd.get());
+    if (!found) return refuse_with(found.error());
+    if (!same_object(*found, *wanted)) continue;
+    located.attributes = *found;
+    return located;
+  }
+  return refuse_with(ESTALE);
+}
+
+Checked<Located> Tree::entry(const Located& folder, std::string_view name) const {
+  if (int error = check_name(folder, name); error != 0) return refuse_with(error);
+  Located located;
+  located.fd = open_beneath(folder.fd.get(), std::string(name));
+  if (!located.fd) return refuse_with(errno);
+  auto attributes = attributes_of(located.fd.get());
+  if (!attributes) return refuse_with(attributes.error());
+  located.attributes = *attributes;
+  located.path = folder.path.empty() ? std::string(name) : folder.path + "/" + std::string(name);
+  return located;
+}
+
+bool symlink_escapes(std::string_view path, std::string_view target) {
+  if (target.starts_with('/')) return true;
+  long depth = 0;
+  for (char c : path)
+    if (c == '/') ++depth;
+  while (!target.empty()) {
+    auto slash = target.find('/');
+    auto word = target.substr(0, slash);
+    if (word == "..") {
+      if (--depth < 0) return true;
+    } else if (!word.empty() && word != ".") {
+      ++depth;
+    }
+    target = slash == std::string_view::npos ? std::string_view{} : target.substr(slash + 1);
+  }
+  return false;
+}
+
+}  // namespace anchorhold::mounts

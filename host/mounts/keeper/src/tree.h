@@ -1,0 +1,59 @@
+// The granted folder as the keeper sees it: finds where a client's descriptor really is, and opens entries, never leaving
+// the folder and never following a symlink.
+//
+// Why a passed descriptor is not used as it came: a reader that was taken over can open O_PATH descriptors of anything on
+// the machine (Landlock does not govern O_PATH). The kernel says where a descriptor is now (/proc/self/fd follows
+// renames); that path is only a hint: it is walked again from the grant's own descriptor with openat2 (RESOLVE_BENEATH,
+// NO_SYMLINKS, NO_MAGICLINKS), and the object found must have the same device and inode. So what is returned was beneath
+// the grant at that moment, whatever names were swapped before or after, and the keeper goes on with its own descriptor of
+// it. Only the host can move it out afterwards; the keeper's Landlock rule is checked by the kernel once more at the change
+// itself.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "mounts/hidden.h"
+#include "object.h"
+
+namespace anchorhold::mounts {
+
+// Immutable after open; safe from any thread.
+class Tree {
+ public:
+  // root: O_PATH of the granted folder. only_file: nothing but this name exists in it.
+  static Result<Tree> open(UniqueFd root, HiddenNames hidden, std::optional<std::string> only_file);
+
+  // ESTALE when the descriptor is not beneath the grant, EACCES when it is beneath a hidden name.
+  Checked<Located> locate(int passed) const;
+  // The entry itself (a symlink is not followed); ENOENT when there is none. EINVAL and EACCES as check_name.
+  Checked<Located> entry(const Located& folder, std::string_view name) const;
+  // May this name be used in this folder? 0, EINVAL (not a name) or EACCES (hidden, or not the one granted file).
+  int check_name(const Located& folder, std::string_view name) const;
+
+  int root() const { return root_.get(); }
+  const Attributes& root_attributes() const { return root_attributes_; }
+  bool is_single_file() const { return only_file_.has_value(); }
+
+ private:
+  Tree(UniqueFd root, Attributes attributes, HiddenNames hidden, std::optional<std::string> only_file)
+      : root_(std::move(root)),
+        root_attributes_(attributes),
+        hidden_(std::move(hidden)),
+        only_file_(std::move(only_file)) {}
+  int check_path(std::string_view path) const;
+
+  UniqueFd root_;
+  Attributes root_attributes_;
+  HiddenNames hidden_;
+  std::optional<std::string> only_file_;
+};
+
+// Where a symlink at path (from the grant) would lead, looking at its words only: outside when it is absolute or climbs
+// above the grant.
+bool symlink_escapes(std::string_view path, std::string_view target);
+
+}  // namespace anchorhold::mounts

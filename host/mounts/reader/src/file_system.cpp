@@ -1,0 +1,155 @@
+#include "reader/file_system.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <charconv>
+
+namespace anchorhold::mounts {
+namespace {
+
+// Where the answer to a write may come as late as the close.
+bool reports_at_close(long file_system) {
+  constexpr long cifs = 0xff534d42, smb2 = 0xfe534d42, nfs = 0x6969, fuse = 0x65735546, ceph = 0x00c36400, v9 = 0x01021997,
+                 afs = 0x5346414f;
+  for (long type : {cifs, smb2, nfs, fuse, ceph, v9, afs})
+    if (file_system == type) return true;
+  return false;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FileSystem>> FileSystem::create(FileSystemSpec spec, Notices& notices) {
+  auto root = std::make_shared<const UniqueFd>(std::move(spec.root));
+  struct statfs info;
+  if (fstatfs(root->get(), &info) != 0) return fail_errno(errno, "the granted folder");
+  auto nodes = NodeTable::create(root, spec.nodes);
+  if (!nodes) return fail_errno(nodes.error(), "the granted folder");
+  return std::unique_ptr<FileSystem>(
+      new FileSystem(std::move(spec), std::move(*nodes), reports_at_close(info.f_type), notices));
+}
+
+FileSystem::FileSystem(FileSystemSpec spec, std::unique_ptr<NodeTable> nodes, bool on_network, Notices& notices)
+    : own_descriptors_(std::move(spec.own_descriptors)),
+      keeper_(spec.keeper),
+      hidden_(std::move(spec.hidden)),
+      only_file_(std::move(spec.only_file)),
+      on_network_(on_network),
+      notices_(notices),
+      nodes_(std::move(nodes)),
+      handles_(spec.handles),
+      coherence_(*nodes_) {}
+
+void FileSystem::reset() {
+  handles_.clear();
+  nodes_->clear();
+}
+
+Outcome<void> FileSystem::check_name(std::string_view operation, std::string_view name) {
+  if (is_valid_name(name)) return {};
+  if (name.size() > max_name_bytes) return refuse(ENAMETOOLONG);
+  notices_.violation(std::string(operation), std::string(name), EINVAL, "a name that is not one");
+  return refuse(EINVAL);
+}
+
+bool FileSystem::visible(const NodeRef& parent, std::string_view name) const {
+  if (!only_file_.empty() && parent == nodes_->root() && name != only_file_) return false;
+  return !hidden_.hides(name);
+}
+
+Outcome<FileSystem::Entry> FileSystem::enter(const NodeRef& parent, const SharedFd& folder, std::string_view name) {
+  Entry entry;
+  entry.info = ANCHORHOLD_OUTCOME(nodes_->stat_at(folder->get(), std::string(name)));
+  entry.node = ANCHORHOLD_OUTCOME(nodes_->enter(entry.info, parent, name));
+  // A folder that the host moves while the guest works in it stays reachable, as it would on the host.
+  if (entry.node->is_directory()) (void)nodes_->descriptor(entry.node);
+  return entry;
+}
+
+Outcome<FileSystem::Entry> FileSystem::lookup(std::uint64_t parent_id, std::string_view name) {
+  if (auto valid = check_name("FUSE_LOOKUP", name); !valid) return refuse(valid.error());
+  auto parent = ANCHORHOLD_OUTCOME(nodes_->find(parent_id));
+  if (!visible(parent, name)) return refuse(ENOENT);
+  auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
+  return enter(parent, folder, name);
+}
+
+Outcome<Statx> FileSystem::attributes(std::uint64_t id, std::optional<std::uint64_t> handle) {
+  auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
+  if (handle) {
+    if (auto file = handles_.file(*handle); file && (*file)->node == node)
+      return nodes_->stat_descriptor((*file)->descriptor.get());
+  }
+  return nodes_->attributes(node);
+}
+
+Outcome<std::string> FileSystem::read_link(std::uint64_t id) {
+  auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
+  if (!node->is_symlink()) return refuse(EINVAL);
+  auto descriptor = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  char target[4096];
+  ssize_t size = readlinkat(descriptor->get(), "", target, sizeof target);
+  if (size < 0) return refuse(errno);
+  return std::string(target, static_cast<std::size_t>(size));
+}
+
+Outcome<struct statfs> FileSystem::statistics(std::uint64_t id) {
+  auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
+  auto descriptor = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  struct statfs info;
+  if (fstatfs(descriptor->get(), &info) != 0) return refuse(errno);
+  return info;
+}
+
+// The type of an object never changes, so what was seen to be a regular file or a folder by its O_PATH descriptor is opened
+// as one: no FIFO, socket or device that took its name since can come between.
+Outcome<UniqueFd> FileSystem::open_to_read(const NodeRef& node) {
+  auto descriptor = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  UniqueFd fd;
+  if (node->is_directory()) {
+    fd.reset(openat(descriptor->get(), ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  } else if (node->is_regular()) {
+    char name[16] = {};
+    std::to_chars(name, name + sizeof name - 1, descriptor->get());
+    fd.reset(openat(own_descriptors_.get(), name, O_RDONLY | O_CLOEXEC));
+  } else {
+    return refuse(EACCES);
+  }
+  if (!fd) return refuse(errno);
+  return fd;
+}
+
+Outcome<std::string> FileSystem::get_xattr(std::uint64_t id, std::string_view name) {
+  if (!name.starts_with("user.")) return refuse(EOPNOTSUPP);
+  auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
+  if (!node->is_regular() && !node->is_directory()) return refuse(ENODATA);
+  auto fd = ANCHORHOLD_OUTCOME(open_to_read(node));
+  std::string value(max_payload_bytes, '\0');
+  ssize_t size = fgetxattr(fd.get(), std::string(name).c_str(), value.data(), value.size());
+  if (size < 0) return refuse(errno);
+  value.resize(static_cast<std::size_t>(size));
+  return value;
+}
+
+Outcome<std::string> FileSystem::list_xattrs(std::uint64_t id) {
+  auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
+  if (!node->is_regular() && !node->is_directory()) return std::string();
+  auto fd = ANCHORHOLD_OUTCOME(open_to_read(node));
+  std::string all(max_payload_bytes, '\0');
+  ssize_t size = flistxattr(fd.get(), all.data(), all.size());
+  if (size < 0) {
+    if (errno == EOPNOTSUPP) return std::string();
+    return refuse(errno);
+  }
+  std::string ours;
+  for (std::string_view rest(all.data(), static_cast<std::size_t>(size)); !rest.empty();) {
+    auto name = rest.substr(0, rest.find('\0'));
+    if (name.starts_with("user.")) ours.append(name).push_back('\0');
+    rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+  }
+  return ours;
+}
+
+}  // namespace anchorhold::mounts

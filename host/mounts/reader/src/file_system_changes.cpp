@@ -1,0 +1,189 @@
+// Everything that changes something: each is a question to the keeper.
+#include <fcntl.h>
+
+#include <array>
+
+#include "reader/file_system.h"
+
+namespace anchorhold::mounts {
+
+Outcome<KeeperAnswer> FileSystem::ask(const NodeRef& node, std::string_view name, const RequestHeader& request,
+                                      std::span<const int> descriptors, std::string_view payload) {
+  if (!keeper_) {
+    notices_.refused(std::string(to_string(request.verb)), nodes_->path(node, name), EROFS, "the folder is granted read-only");
+    return refuse(EROFS);
+  }
+  auto answer = keeper_->ask(request, descriptors, payload);
+  if (answer.error != 0) return refuse(answer.error);
+  return answer;
+}
+
+void FileSystem::pin_entry(const SharedFd& folder, std::string_view name, NodeRef* found) {
+  auto info = nodes_->stat_at(folder->get(), std::string(name));
+  if (!info) return;
+  auto node = nodes_->known(identity_of(*info));
+  if (!node) return;
+  nodes_->pin(node);
+  if (found) *found = std::move(node);
+}
+
+Outcome<FileSystem::Entry> FileSystem::create(std::uint64_t parent_id, std::string_view name, int flags,
+                                              std::uint32_t mode, Opened& opened) {
+  if (auto valid = check_name("FUSE_CREATE", name); !valid) return refuse(valid.error());
+  auto parent = ANCHORHOLD_OUTCOME(nodes_->find(parent_id));
+  auto request = make_request(Verb::create, name);
+  request.mode = mode & 07777;
+  if ((flags & O_ACCMODE) != O_WRONLY) request.flags |= open_flag::read_too;
+  if (flags & O_TRUNC) request.flags |= open_flag::truncate;
+  if (flags & O_EXCL) request.flags |= open_flag::exclusive;
+  auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
+  auto answer = ANCHORHOLD_OUTCOME(ask(parent, name, request, std::array{folder->get()}));
+  Entry entry;
+  entry.info = ANCHORHOLD_OUTCOME(nodes_->stat_descriptor(answer.descriptor.get()));
+  entry.node = ANCHORHOLD_OUTCOME(nodes_->enter(entry.info, parent, name));
+  auto file = std::make_shared<FileHandle>();
+  file->descriptor = std::move(answer.descriptor);
+  file->node = entry.node;
+  file->writable = (flags & O_ACCMODE) != O_RDONLY;
+  opened.keep_pages = coherence_.may_keep_pages(entry.node, entry.info);
+  auto handle = handles_.add(std::move(file));
+  if (!handle) {
+    nodes_->forget(entry.node->id(), 1);
+    return refuse(handle.error());
+  }
+  opened.handle = *handle;
+  return entry;
+}
+
+Outcome<FileSystem::Entry> FileSystem::make(std::uint64_t parent_id, std::string_view name, RequestHeader request,
+                                            std::string_view payload) {
+  if (auto valid = check_name(to_string(request.verb), name); !valid) return refuse(valid.error());
+  auto parent = ANCHORHOLD_OUTCOME(nodes_->find(parent_id));
+  auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
+  (void)ANCHORHOLD_OUTCOME(ask(parent, name, request, std::array{folder->get()}, payload));
+  return enter(parent, folder, name);
+}
+
+Outcome<FileSystem::Entry> FileSystem::make_file(std::uint64_t parent, std::string_view name, std::uint32_t mode) {
+  if (!S_ISREG(mode)) {
+    notices_.refused("FUSE_MKNOD", std::string(name), EPERM, "only regular files, folders and symlinks can be made");
+    return refuse(EPERM);
+  }
+  auto request = make_request(Verb::create, name);
+  request.mode = mode & 07777;
+  request.flags = open_flag::exclusive;
+  return make(parent, name, request, {});
+}
+
+Outcome<FileSystem::Entry> FileSystem::make_folder(std::uint64_t parent, std::string_view name, std::uint32_t mode) {
+  auto request = make_request(Verb::make_directory, name);
+  request.mode = mode & 07777;
+  return make(parent, name, request, {});
+}
+
+Outcome<FileSystem::Entry> FileSystem::make_symlink(std::uint64_t parent, std::string_view name, std::string_view target) {
+  if (target.empty()) return refuse(ENOENT);
+  if (target.size() > max_symlink_bytes) return refuse(ENAMETOOLONG);
+  return make(parent, name, make_request(Verb::make_symlink, name), target);
+}
+
+Outcome<FileSystem::Entry> FileSystem::link(std::uint64_t id, std::uint64_t parent_id, std::string_view name) {
+  if (auto valid = check_name("FUSE_LINK", name); !valid) return refuse(valid.error());
+  auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
+  auto parent = ANCHORHOLD_OUTCOME(nodes_->find(parent_id));
+  auto object = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
+  auto request = make_request(Verb::link, name);
+  (void)ANCHORHOLD_OUTCOME(ask(parent, name, request, std::array{object->get(), folder->get()}));
+  return enter(parent, folder, name);
+}
+
+Outcome<void> FileSystem::remove(std::uint64_t parent_id, std::string_view name, Verb verb) {
+  if (auto valid = check_name(to_string(verb), name); !valid) return refuse(valid.error());
+  auto parent = ANCHORHOLD_OUTCOME(nodes_->find(parent_id));
+  auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
+  if (keeper_) pin_entry(folder, name);
+  (void)ANCHORHOLD_OUTCOME(ask(parent, name, make_request(verb, name), std::array{folder->get()}));
+  return {};
+}
+
+Outcome<void> FileSystem::unlink(std::uint64_t parent, std::string_view name) { return remove(parent, name, Verb::unlink); }
+
+Outcome<void> FileSystem::remove_folder(std::uint64_t parent, std::string_view name) {
+  return remove(parent, name, Verb::remove_directory);
+}
+
+Outcome<void> FileSystem::rename(std::uint64_t parent_id, std::string_view name, std::uint64_t new_parent_id,
+                                 std::string_view new_name, std::uint32_t flags) {
+  if (auto valid = check_name("FUSE_RENAME", name); !valid) return valid;
+  if (auto valid = check_name("FUSE_RENAME", new_name); !valid) return valid;
+  if (flags & ~rename_flag::all) return refuse(EINVAL);
+  auto parent = ANCHORHOLD_OUTCOME(nodes_->find(parent_id));
+  auto new_parent = ANCHORHOLD_OUTCOME(nodes_->find(new_parent_id));
+  auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
+  auto new_folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(new_parent));
+  auto request = make_request(Verb::rename, name, new_name);
+  request.flags = flags;
+  NodeRef moved, replaced;
+  if (keeper_) {
+    if (auto info = nodes_->stat_at(folder->get(), std::string(name))) moved = nodes_->known(identity_of(*info));
+    pin_entry(new_folder, new_name, &replaced);
+  }
+  (void)ANCHORHOLD_OUTCOME(ask(parent, name, request, std::array{folder->get(), new_folder->get()}));
+  if (moved) nodes_->renamed(moved, new_parent, new_name);
+  if (replaced && (flags & rename_flag::exchange)) nodes_->renamed(replaced, parent, name);
+  return {};
+}
+
+Outcome<Statx> FileSystem::set_attributes(std::uint64_t id, const AttributeChange& change) {
+  auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
+  std::shared_ptr<FileHandle> file;
+  if (change.handle)
+    if (auto found = handles_.file(*change.handle); found && (*found)->node == node) file = *found;
+  SharedFd named;
+  int object = -1;
+  if (file) {
+    object = file->descriptor.get();
+  } else {
+    named = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+    object = named->get();
+  }
+  if (change.size) {
+    auto request = make_request(Verb::truncate);
+    request.size = *change.size;
+    (void)ANCHORHOLD_OUTCOME(ask(node, {}, request, std::array{object}));
+  }
+  if (change.valid != 0) {
+    auto request = make_request(Verb::set_attributes);
+    request.valid = change.valid;
+    request.mode = change.mode;
+    request.access_time = change.access_time;
+    request.modify_time = change.modify_time;
+    (void)ANCHORHOLD_OUTCOME(ask(node, {}, request, std::array{object}));
+  }
+  return nodes_->stat_descriptor(object);
+}
+
+Outcome<void> FileSystem::set_xattr(std::uint64_t id, std::string_view name, std::string_view value, std::uint32_t flags) {
+  if (!name.starts_with("user.")) return refuse(EOPNOTSUPP);
+  if (name.size() > max_name_bytes) return refuse(ERANGE);
+  if (value.size() > max_payload_bytes) return refuse(E2BIG);
+  if (flags & ~xattr_flag::all) return refuse(EINVAL);
+  auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
+  auto object = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  auto request = make_request(Verb::set_xattr, name);
+  request.flags = flags;
+  (void)ANCHORHOLD_OUTCOME(ask(node, {}, request, std::array{object->get()}, value));
+  return {};
+}
+
+Outcome<void> FileSystem::remove_xattr(std::uint64_t id, std::string_view name) {
+  if (!name.starts_with("user.")) return refuse(EOPNOTSUPP);
+  if (name.size() > max_name_bytes) return refuse(ERANGE);
+  auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
+  auto object = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  (void)ANCHORHOLD_OUTCOME(ask(node, {}, make_request(Verb::remove_xattr, name), std::array{object->get()}));
+  return {};
+}
+
+}  // namespace anchorhold::mounts
