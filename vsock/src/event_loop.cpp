@@ -130,6 +130,14 @@ EventLoop::Watch& EventLoop::Watch::operator=(Watch&& other) noexcept {
   return *this;
 }
 
+Status EventLoop::Watch::change(std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = (std::uint64_t{loop_->slots_[slot_].generation} << 32) | slot_;
+  if (epoll_ctl(loop_->epoll_.get(), EPOLL_CTL_MOD, fd_, &event) != 0) return fail_errno(errno, "watching a descriptor");
+  return {};
+}
+
 EventLoop::Watch::~Watch() {
   if (loop_) loop_->remove(slot_, fd_);
 }

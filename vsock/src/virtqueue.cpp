@@ -211,6 +211,11 @@ bool VirtQueue::running() const {
   return running_ && enabled_;
 }
 
+std::uint16_t VirtQueue::position() const {
+  std::lock_guard lock(mutex_);
+  return next_available_;
+}
+
 bool VirtQueue::started() const {
   std::lock_guard lock(mutex_);
   return running_;

@@ -39,6 +39,8 @@ class EventLoop {
     Watch& operator=(Watch&& other) noexcept;
     ~Watch();
     explicit operator bool() const { return loop_ != nullptr; }
+    // Other events from now on; with `edge`, what is ready already is reported once more.
+    Status change(std::uint32_t events);
 
    private:
     friend class EventLoop;
