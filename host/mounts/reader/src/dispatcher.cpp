@@ -133,9 +133,7 @@ Result<std::uint32_t> Dispatcher::serve(const RequestBuffers& buffers, Scratch& 
 }
 
 int Dispatcher::init(Call& call) {
-  fuse_init_in in{};
-  std::size_t size = std::min(call.arguments.size(), sizeof in);
-  std::memcpy(&in, call.arguments.take_bytes(size)->data(), size);
+  auto in = call.arguments.take<fuse_init_in>();
   fuse_init_out out{};
   out.major = FUSE_KERNEL_VERSION;
   out.minor = std::min<std::uint32_t>(in.minor, FUSE_KERNEL_MINOR_VERSION);
@@ -174,19 +172,16 @@ int Dispatcher::destroy(Call&) {
 int Dispatcher::nothing_to_do(Call&) { return 0; }
 
 int Dispatcher::forget(Call& call) {
-  fuse_forget_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_forget_in>();
   files_.forget(call.header.nodeid, in.nlookup);
   return 0;
 }
 
 int Dispatcher::batch_forget(Call& call) {
-  fuse_batch_forget_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_batch_forget_in>();
   if (call.arguments.size() / sizeof(fuse_forget_one) < in.count) return call.bad("fewer entries than it says");
   for (std::uint32_t i = 0; i < in.count; ++i) {
-    fuse_forget_one one;
-    call.arguments.take(one);
+    auto one = call.arguments.take<fuse_forget_one>();
     files_.forget(one.nodeid, one.nlookup);
   }
   return 0;

@@ -88,8 +88,7 @@ int Dispatcher::lookup(Call& call) {
 }
 
 int Dispatcher::get_attributes(Call& call) {
-  fuse_getattr_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_getattr_in>();
   std::optional<std::uint64_t> handle;
   if (in.getattr_flags & FUSE_GETATTR_FH) handle = in.fh;
   return answer_attributes(call, files_.attributes(call.header.nodeid, handle));
@@ -101,8 +100,7 @@ bool Dispatcher::keeps_owner(const Statx& info, const fuse_setattr_in& in) const
 }
 
 int Dispatcher::set_attributes(Call& call) {
-  fuse_setattr_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_setattr_in>();
   FileSystem::AttributeChange change;
   if (in.valid & FATTR_FH) change.handle = in.fh;
   if (in.valid & (FATTR_UID | FATTR_GID)) {
@@ -147,12 +145,12 @@ int Dispatcher::statistics(Call& call) {
 }
 
 int Dispatcher::set_xattr(Call& call) {
-  struct {
+  struct WithoutExtension {  // FUSE_SETXATTR_EXT is not offered
     std::uint32_t size;
     std::uint32_t flags;
-  } in;  // the form without FUSE_SETXATTR_EXT
-  static_assert(sizeof in == FUSE_COMPAT_SETXATTR_IN_SIZE);
-  call.arguments.take(in);
+  };
+  static_assert(sizeof(WithoutExtension) == FUSE_COMPAT_SETXATTR_IN_SIZE);
+  auto in = call.arguments.take<WithoutExtension>();
   auto name = call.arguments.take_name();
   if (!name) return call.bad("a name without an end");
   auto value = call.arguments.take_bytes(in.size);
@@ -176,16 +174,14 @@ int Dispatcher::xattr_answer(Call& call, const Outcome<std::string>& value, std:
 }
 
 int Dispatcher::get_xattr(Call& call) {
-  fuse_getxattr_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_getxattr_in>();
   auto name = call.arguments.take_name();
   if (!name) return call.bad("a name without an end");
   return xattr_answer(call, files_.get_xattr(call.header.nodeid, *name), in.size);
 }
 
 int Dispatcher::list_xattrs(Call& call) {
-  fuse_getxattr_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_getxattr_in>();
   return xattr_answer(call, files_.list_xattrs(call.header.nodeid), in.size);
 }
 

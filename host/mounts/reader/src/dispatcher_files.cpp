@@ -48,8 +48,7 @@ struct Listing {
 }  // namespace
 
 int Dispatcher::open(Call& call) {
-  fuse_open_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_open_in>();
   auto opened = files_.open(call.header.nodeid, static_cast<int>(in.flags));
   if (!opened) return opened.error();
   fuse_open_out out{};
@@ -60,8 +59,7 @@ int Dispatcher::open(Call& call) {
 }
 
 int Dispatcher::create(Call& call) {
-  fuse_create_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_create_in>();
   auto name = call.arguments.take_name();
   if (!name) return call.bad("a name without an end");
   FileSystem::Opened opened;
@@ -75,8 +73,7 @@ int Dispatcher::create(Call& call) {
 }
 
 int Dispatcher::read(Call& call) {
-  fuse_read_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_read_in>();
   if (in.size > call.room()) return call.bad("it asks for more than it has room for");
   auto& segments = call.scratch.segments;
   segments.clear();
@@ -88,8 +85,7 @@ int Dispatcher::read(Call& call) {
 }
 
 int Dispatcher::write(Call& call) {
-  fuse_write_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_write_in>();
   constexpr std::size_t data = sizeof(fuse_in_header) + sizeof(fuse_write_in);
   if (in.size > call.buffers.readable_bytes - data) return call.bad("less data than it says");
   auto& segments = call.scratch.segments;
@@ -106,28 +102,24 @@ int Dispatcher::write(Call& call) {
 }
 
 int Dispatcher::release(Call& call) {
-  fuse_release_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_release_in>();
   files_.release(in.fh);
   return 0;
 }
 
 int Dispatcher::flush(Call& call) {
   if (!files_.on_network()) return ENOSYS;  // the guest asks no more: one round trip less for each file
-  fuse_flush_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_flush_in>();
   return error_of(files_.flush(in.fh));
 }
 
 int Dispatcher::sync(Call& call) {
-  fuse_fsync_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_fsync_in>();
   return error_of(files_.sync(in.fh, in.fsync_flags & FUSE_FSYNC_FDATASYNC));
 }
 
 int Dispatcher::sync_folder(Call& call) {
-  fuse_fsync_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_fsync_in>();
   return error_of(files_.sync_folder(in.fh));
 }
 
@@ -144,8 +136,7 @@ int Dispatcher::list_folder(Call& call) { return list(call, false); }
 int Dispatcher::list_folder_plus(Call& call) { return list(call, true); }
 
 int Dispatcher::list(Call& call, bool plus) {
-  fuse_read_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_read_in>();
   if (in.size > call.room()) return call.bad("it asks for more than it has room for");
   call.scratch.listing.clear();
   Listing listing{call.scratch.listing, std::min<std::size_t>(in.size, max_listing_bytes), plus};
@@ -166,14 +157,12 @@ int Dispatcher::list(Call& call, bool plus) {
 }
 
 int Dispatcher::allocate(Call& call) {
-  fuse_fallocate_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_fallocate_in>();
   return error_of(files_.allocate(in.fh, in.offset, in.length, in.mode));
 }
 
 int Dispatcher::seek(Call& call) {
-  fuse_lseek_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_lseek_in>();
   auto found = files_.seek(in.fh, in.offset, static_cast<int>(in.whence));
   if (!found) return found.error();
   fuse_lseek_out out{};
@@ -183,8 +172,7 @@ int Dispatcher::seek(Call& call) {
 }
 
 int Dispatcher::copy_range(Call& call) {
-  fuse_copy_file_range_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_copy_file_range_in>();
   if (in.flags != 0) return EINVAL;
   auto count = files_.copy_range(in.fh_in, in.off_in, in.fh_out, in.off_out, in.len);
   if (!count) return count.error();

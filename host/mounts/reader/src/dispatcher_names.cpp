@@ -26,16 +26,14 @@ int Dispatcher::make_symlink(Call& call) {
 }
 
 int Dispatcher::make_node(Call& call) {
-  fuse_mknod_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_mknod_in>();
   auto name = call.arguments.take_name();
   if (!name) return call.bad(endless_name);
   return answer_entry(call, files_.make_file(call.header.nodeid, *name, in.mode));
 }
 
 int Dispatcher::make_folder(Call& call) {
-  fuse_mkdir_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_mkdir_in>();
   auto name = call.arguments.take_name();
   if (!name) return call.bad(endless_name);
   return answer_entry(call, files_.make_folder(call.header.nodeid, *name, in.mode));
@@ -61,20 +59,17 @@ int Dispatcher::rename_to(Call& call, std::uint64_t new_parent, std::uint32_t fl
 }
 
 int Dispatcher::rename(Call& call) {
-  fuse_rename_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_rename_in>();
   return rename_to(call, in.newdir, 0);
 }
 
 int Dispatcher::rename2(Call& call) {
-  fuse_rename2_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_rename2_in>();
   return rename_to(call, in.newdir, in.flags);
 }
 
 int Dispatcher::link(Call& call) {
-  fuse_link_in in;
-  call.arguments.take(in);
+  auto in = call.arguments.take<fuse_link_in>();
   auto name = call.arguments.take_name();
   if (!name) return call.bad(endless_name);
   return answer_entry(call, files_.link(in.oldnodeid, call.header.nodeid, *name));

@@ -6,6 +6,7 @@
 #include <linux/fuse.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -41,12 +42,14 @@ struct Scratch {
 class Arguments {
  public:
   explicit Arguments(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  // Where fewer bytes are left than the structure has, what is missing is zero.
   template <typename T>
-  bool take(T& value) {
-    if (bytes_.size() < sizeof(T)) return false;
-    std::memcpy(&value, bytes_.data(), sizeof(T));
-    bytes_ = bytes_.subspan(sizeof(T));
-    return true;
+  T take() {
+    T value{};
+    std::size_t size = std::min(sizeof value, bytes_.size());
+    if (size > 0) std::memcpy(&value, bytes_.data(), size);
+    bytes_ = bytes_.subspan(size);
+    return value;
   }
   // Up to a NUL, which has to be there.
   std::optional<std::string_view> take_name();

@@ -1,6 +1,7 @@
 // The reader as a program: mounts/programs.h says how it is started.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,6 @@ class ReaderProgram {
 
  private:
   ReaderProgram() = default;
-  Status serve_front_end();
-
   ReaderArguments arguments_;
   std::unique_ptr<Reporter> reports_;
   UniqueFd listener_;
