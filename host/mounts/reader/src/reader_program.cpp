@@ -69,7 +69,7 @@ Status ReaderProgram::run() {
   spec.keeper = keeper.get();
   Notices notices(*reports_);
   auto files = ANCHORHOLD_TRY(FileSystem::create(std::move(spec), notices));
-  Dispatcher dispatcher(*files, Owners::current(), notices);
+  Dispatcher dispatcher(*files, owners_, notices);
 
   auto loop = ANCHORHOLD_TRY(vsock::EventLoop::create());
   ReaderDevice device(*loop, dispatcher, pool_threads);

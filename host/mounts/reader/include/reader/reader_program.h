@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "mounts/mode.h"
 #include "mounts/report.h"
+#include "reader/owners.h"
 
 namespace anchorhold::mounts {
 
@@ -31,6 +32,7 @@ class ReaderProgram {
  private:
   ReaderProgram() = default;
   ReaderArguments arguments_;
+  Owners owners_ = Owners::current();
   std::unique_ptr<Reporter> reports_;
   UniqueFd listener_;
   UniqueFd root_;
