@@ -85,7 +85,7 @@ struct ProviderSpec {
   std::uint64_t context_tokens = 0;  // 0: the provider's guess
 };
 // Reads the key or the script; does not connect. A missing key is failed_precondition with a hint; for "openai:" with a
-// base URL it is not missed, since local servers want none. `resumed_turns` is how many turns a script has already given.
-Result<std::unique_ptr<Provider>> make_provider(const ProviderSpec& spec, std::size_t resumed_turns = 0);
+// base URL it is not missed, since local servers want none.
+Result<std::unique_ptr<Provider>> make_provider(const ProviderSpec& spec);
 
 }  // namespace anchorhold::agent

@@ -19,6 +19,10 @@
 #include "base/id.h"
 #include "base/units.h"
 
+namespace anchorhold::events {
+class EventSink;
+}
+
 namespace anchorhold::agent {
 
 enum class FolderMode { read_only, read_write, read_write_no_delete };
@@ -142,6 +146,7 @@ struct TaskParts {
   AskUser ask_user;  // empty: nobody is there, and the model is told so
   // at_start: the guest boots while the model thinks for the first time; at_first_sign: when it names the shell tool.
   WarmUp warm_up = WarmUp::at_start;
+  events::EventSink* events = nullptr;  // tool calls and model calls are recorded here; none: nowhere
 };
 
 class StoredTask;  // agent/task_store.h

@@ -64,15 +64,14 @@ class StoredTask {
   // Part of a call's full output. not_found: there is none.
   Result<std::string> read_output(std::uint64_t call, std::uint64_t offset, std::size_t max_bytes) const;
 
-  // The rest is for the loop alone: each call is one transaction.
-  struct Progress;
+  // What the loop writes through; private to this room.
+  class Progress;
   Progress& progress();
 
  private:
   friend class TaskStore;
-  struct State;
-  explicit StoredTask(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  explicit StoredTask(std::unique_ptr<Progress> progress);
+  std::unique_ptr<Progress> progress_;
 };
 
 class TaskStore {
@@ -91,6 +90,7 @@ class TaskStore {
 
  private:
   explicit TaskStore(std::filesystem::path directory) : directory_(std::move(directory)) {}
+  std::filesystem::path folder_of(const TaskId& id) const { return directory_ / id.value(); }
   std::filesystem::path directory_;
 };
 
