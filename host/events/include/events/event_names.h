@@ -28,6 +28,9 @@ inline constexpr EventName vm_ready{"anchorhold.vm.ready", Severity::info, Durab
 inline constexpr EventName vm_stop{"anchorhold.vm.stop", Severity::info, Durability::boundary};
 inline constexpr EventName vm_fail{"anchorhold.vm.fail", Severity::error, Durability::boundary};
 
+// A guest dialled a port that the host did not open for it.
+inline constexpr EventName vsock_refuse{"anchorhold.vsock.refuse", Severity::warn, Durability::boundary};
+
 // A command in the guest. What the guest says of its end is guest.reported.*.
 inline constexpr EventName exec_start{"anchorhold.exec.start", Severity::info, Durability::boundary};
 inline constexpr EventName exec_end{"anchorhold.exec.end", Severity::info, Durability::routine};

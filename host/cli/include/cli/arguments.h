@@ -1,0 +1,97 @@
+// What was asked for on the command line, as plain values. Pure: nothing is opened, started or printed here.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "events/event_log.h"
+#include "mounts/mode.h"
+
+namespace anchorhold::cli {
+
+struct GrantArgument {
+  std::filesystem::path path;
+  mounts::Mode mode = mounts::Mode::ro;
+};
+
+struct GuestArguments {
+  std::vector<GrantArgument> grants;  // in the order they were given
+  std::string image = "base";
+  unsigned cpus = 0;   // 0: the default
+  ByteSize memory;     // 0: the default
+  std::string hypervisor_uri;
+  bool emulate = false;  // do not use KVM even where there is
+};
+
+struct RunCommand {
+  GuestArguments guest;
+  std::optional<std::chrono::milliseconds> timeout;
+  std::vector<std::pair<std::string, std::string>> environment;
+  std::string working_directory;
+  std::string user;
+  bool tty = false;
+  std::vector<std::string> argv;
+};
+
+struct TaskCommand {
+  GuestArguments guest;
+  std::string prompt;
+  std::filesystem::path prompt_file;
+  std::string model;  // empty: chosen from the environment
+  std::string base_url;
+  std::filesystem::path key_file;
+  std::optional<unsigned> max_turns;
+  std::optional<std::chrono::milliseconds> max_time;
+};
+
+struct SessionsCommand {
+  enum class Action { list, show, stop, resume, remove };
+  Action action = Action::list;
+  std::string id;
+  bool force = false;           // stop: kill when it does not end by itself
+  std::string base_url;         // resume: these may have moved since
+  std::filesystem::path key_file;
+};
+
+struct EventsCommand {
+  enum class Action { list, follow, verify };
+  Action action = Action::list;
+  events::Filter filter;
+  std::optional<events::Head> head;
+};
+
+struct ImageCommand {
+  enum class Action { list, build, verify, remove, collect_garbage };
+  Action action = Action::list;
+  std::string name;
+  bool refresh = false;
+};
+
+struct DoctorCommand {
+  GuestArguments guest;
+};
+
+using Command = std::variant<RunCommand, TaskCommand, SessionsCommand, EventsCommand, ImageCommand, DoctorCommand>;
+
+struct Arguments {
+  Command command;
+  bool json = false;
+  bool verbose = false;
+};
+
+// The text to print when what was asked for is help or the version.
+struct HelpText {
+  std::string text;
+};
+
+// argv without the program's name. An error is invalid_argument with the usage as its hint.
+Result<std::variant<Arguments, HelpText>> parse_arguments(const std::vector<std::string>& argv);
+
+}  // namespace anchorhold::cli

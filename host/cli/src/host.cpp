@@ -1,0 +1,64 @@
+#include "host.h"
+
+#include <fmt/format.h>
+
+#include "hypervisor/libvirt.h"
+#include "images/store.h"
+
+namespace anchorhold::cli {
+namespace {
+
+// What a person waits for, in their words.
+std::string_view waiting_for(session::Stage stage) {
+  switch (stage) {
+    case session::Stage::image: return "checking the guest image";
+    case session::Stage::devices: return "starting the sealed devices";
+    case session::Stage::machine: return "starting the virtual machine";
+    case session::Stage::boot: return "waiting for the guest";
+    case session::Stage::hello:
+    case session::Stage::clock:
+    case session::Stage::mounts: return "preparing the guest";
+  }
+  return "starting";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Host>> Host::open(Console& console) {
+  auto folder = ANCHORHOLD_TRY(events::default_log_folder());
+  auto log = ANCHORHOLD_TRY(events::EventLog::open({.folder = std::move(folder)}));
+  return std::unique_ptr<Host>(new Host(console, std::move(log)));
+}
+
+session::GuestSpec Host::guest_spec(const GuestArguments& arguments) {
+  session::GuestSpec spec;
+  spec.image = arguments.image;
+  spec.cpus = arguments.cpus;
+  spec.memory = arguments.memory;
+  return spec;
+}
+
+session::SessionParts Host::session_parts(const GuestArguments& arguments) {
+  hypervisor::LibvirtOptions options;
+  options.uri = arguments.hypervisor_uri;
+  if (arguments.emulate) options.acceleration = hypervisor::AccelerationChoice::emulation;
+  session::SessionParts parts{
+      .events = events(),
+      .clock = clock_,
+      .make_hypervisor = [options] { return hypervisor::make_libvirt_hypervisor(options); },
+      .verify_image = [](const std::string& name) -> Result<images::VerifiedImage> {
+        return images::VerifiedImage::verify(ANCHORHOLD_TRY(images::ImageStore::open_default()), name);
+      }};
+  parts.progress = [this](session::Stage stage) {
+    console_.progress(waiting_for(stage));
+    console_.detail(fmt::format("stage {}: {}", session::to_string(stage), waiting_for(stage)));
+  };
+  parts.hypervisor_ready = [this](const hypervisor::Capabilities& capabilities) {
+    console_.detail("hypervisor: " + capabilities.backend);
+    if (capabilities.acceleration == hypervisor::Acceleration::emulation && !capabilities.why_no_hardware.empty())
+      console_.note("note: the guest is emulated, which is slower: " + capabilities.why_no_hardware);
+  };
+  return parts;
+}
+
+}  // namespace anchorhold::cli

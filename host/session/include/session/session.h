@@ -1,0 +1,75 @@
+// A session: what a person allowed for one command or one task, and the guest it runs in. The guest is started when it is
+// needed or ahead of need, and again when it was lost; the grants, the limits and the identity in the event log stay.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/id.h"
+#include "session/guest.h"
+
+namespace anchorhold::session {
+
+struct SessionSpec {
+  SessionId id;
+  TaskId task;                          // empty: none
+  std::vector<mounts::Grant> grants;    // judged, and held by their descriptors
+  GuestSpec guest;                      // its session and task are set here
+};
+
+struct SessionParts {
+  events::EventSink& events;
+  const Clock& clock;
+  // Called once, on the session's worker, when the first guest is needed.
+  std::function<Result<std::unique_ptr<hypervisor::Hypervisor>>()> make_hypervisor;
+  std::function<Result<images::VerifiedImage>(const std::string& name)> verify_image;
+  // On the worker.
+  std::function<void(Stage)> progress = {};
+  std::function<void(const hypervisor::Capabilities&)> hypervisor_ready = {};
+  // Where a test puts its own device.
+  decltype(GuestParts::start_vsock) start_vsock = {};
+};
+
+// Safe from any thread.
+class Session {
+ public:
+  // Records the grants. Nothing is started.
+  static Result<std::unique_ptr<Session>> open(SessionSpec spec, SessionParts parts);
+  // As close().
+  ~Session();
+
+  const SessionId& id() const;
+  const std::vector<mounts::Grant>& grants() const;
+  // Where commands start when nobody says: the first granted folder, or the guest user's home (empty).
+  std::string default_directory() const;
+  // Has session.id and task.id in it.
+  events::EventSink& events();
+
+  // Begins a start and returns at once; nothing when one is under way or the guest runs.
+  void warm_up();
+  // The running guest; starts one when there is none, or none that lives. A failed start is tried again by the next call.
+  // The guest is in use for as long as the pointer lives; it must not outlive the session.
+  Result<std::shared_ptr<Guest>> guest(std::stop_token stop = {});
+  // The guest, if one runs now.
+  std::shared_ptr<Guest> running_guest() const;
+
+  // Starts a command, with its event. An empty working directory becomes default_directory().
+  Result<std::unique_ptr<GuestExec>> start_exec(Guest& guest, ExecSpec spec);
+  Result<GuestClient::BackgroundStart> start_background(Guest& guest, BackgroundSpec spec);
+  void exec_ended(const Guest& guest, const ExecId& exec, const Result<ExecStatus>& status);
+
+  // Stops a start that is under way, ends the guest and waits for that. Later calls of guest() are cancelled.
+  void close(std::string_view reason = "its session ended", std::chrono::milliseconds grace = std::chrono::milliseconds(0));
+
+ private:
+  struct State;
+  explicit Session(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace anchorhold::session

@@ -1,0 +1,157 @@
+#include "guest_life.h"
+
+#include <fmt/format.h>
+
+#include <deque>
+
+#include "base/files.h"
+#include "base/units.h"
+
+namespace anchorhold::session {
+namespace {
+
+constexpr std::size_t max_console_bytes = 4 << 20;
+
+std::string describe(const hypervisor::MachineExit& exit) {
+  auto with_detail = [&](std::string text) { return exit.detail.empty() ? text : fmt::format("{} ({})", text, exit.detail); };
+  switch (exit.cause) {
+    case hypervisor::ExitCause::guest_shutdown: return with_detail("the guest powered itself off");
+    case hypervisor::ExitCause::guest_reset: return with_detail("the guest's kernel panicked or rebooted");
+    case hypervisor::ExitCause::stopped: return with_detail("the guest was stopped");
+    case hypervisor::ExitCause::time_limit: return with_detail("the guest reached its time limit");
+    case hypervisor::ExitCause::process_lost: return with_detail("the virtual machine's process was killed or crashed");
+    case hypervisor::ExitCause::start_failed: return with_detail("the virtual machine did not start");
+  }
+  return with_detail("the virtual machine ended");
+}
+
+// Whether the guest's own last words can explain the end.
+bool console_explains(hypervisor::ExitCause cause) {
+  return cause == hypervisor::ExitCause::guest_reset || cause == hypervisor::ExitCause::guest_shutdown;
+}
+
+}  // namespace
+
+std::string console_tail(const std::filesystem::path& console, std::size_t max_lines) {
+  auto text = read_file(console, max_console_bytes);
+  if (!text) return {};
+  std::deque<std::string> lines;
+  std::string line;
+  auto finish_line = [&] {
+    if (!line.empty()) lines.push_back(line);
+    if (lines.size() > max_lines) lines.pop_front();
+    line.clear();
+  };
+  for (unsigned char byte : *text) {
+    if (byte == '\n') {
+      finish_line();
+    } else if (byte >= 0x20 && byte < 0x7f && line.size() < 200) {
+      line += static_cast<char>(byte);
+    }
+  }
+  finish_line();
+  std::string tail;
+  for (const auto& each : lines) tail += (tail.empty() ? "" : " | ") + each;
+  return tail;
+}
+
+void GuestLife::stream_arrived(UniqueFd stream) {
+  std::lock_guard lock(mutex_);
+  if (stream_seen_) return;
+  stream_seen_ = true;
+  stream_ = std::move(stream);
+  changed_.notify_all();
+}
+
+void GuestLife::part_ended(const std::string& part, const Error& why) {
+  std::unique_lock lock(mutex_);
+  if (stopping_ || cause_) return;
+  std::string text = fmt::format("{} ended: {}", part, why.message);
+  if (why.code == ErrorCode::unavailable) {
+    if (suspicion_.empty()) suspicion_ = std::move(text);
+    changed_.notify_all();
+    return;
+  }
+  lose(lock, std::move(text));
+}
+
+void GuestLife::machine_ended(const hypervisor::MachineExit& exit) {
+  std::unique_lock lock(mutex_);
+  exit_ = exit;
+  changed_.notify_all();
+  if (stopping_ || cause_) return;
+  std::string text = describe(exit);
+  if (console_explains(exit.cause)) {
+    if (std::string tail = console_tail(console_); !tail.empty()) text += "; its last words: " + tail;
+  }
+  lose(lock, std::move(text));
+}
+
+void GuestLife::lose(std::unique_lock<std::mutex>& lock, std::string cause) {
+  cause_ = std::move(cause);
+  changed_.notify_all();
+  auto callback = std::exchange(on_lost_, nullptr);
+  std::string copy = *cause_;
+  lock.unlock();
+  if (callback) callback(copy);
+}
+
+void GuestLife::stopping() {
+  std::lock_guard lock(mutex_);
+  stopping_ = true;
+  on_lost_ = nullptr;
+  changed_.notify_all();
+}
+
+void GuestLife::on_lost(std::function<void(const std::string&)> callback) {
+  std::unique_lock lock(mutex_);
+  if (!cause_) {
+    on_lost_ = std::move(callback);
+    return;
+  }
+  std::string copy = *cause_;
+  lock.unlock();
+  callback(copy);
+}
+
+Result<UniqueFd> GuestLife::wait_for_stream(std::chrono::milliseconds limit, std::stop_token stop) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, stop, limit, [&] { return stream_ || cause_; });
+  if (stream_) {
+    UniqueFd stream = std::move(*stream_);
+    stream_.reset();
+    return stream;
+  }
+  if (cause_) return fail(ErrorCode::unavailable, *cause_);
+  if (stop.stop_requested()) return fail(ErrorCode::cancelled, "the start was stopped");
+  std::string tail = console_tail(console_);
+  return fail(ErrorCode::deadline_exceeded,
+              fmt::format("the guest did not report within {}{}", to_string(limit),
+                          tail.empty() ? "; it printed nothing" : "; its last words: " + tail),
+              "look whether this computer is overloaded, and at: anchorhold doctor");
+}
+
+bool GuestLife::wait_for_machine_end(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, limit, [&] { return exit_.has_value(); });
+}
+
+bool GuestLife::lost() const {
+  std::lock_guard lock(mutex_);
+  return cause_ || !suspicion_.empty() || exit_;
+}
+
+bool GuestLife::reached_wall_time() const {
+  std::lock_guard lock(mutex_);
+  return exit_ && exit_->cause == hypervisor::ExitCause::time_limit;
+}
+
+std::string GuestLife::cause(std::chrono::milliseconds limit) const {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, limit, [&] { return cause_ || stopping_; });
+  if (cause_) return *cause_;
+  if (stopping_) return "the guest was stopped";
+  return suspicion_.empty() ? "the connection to it broke" : suspicion_;
+}
+
+}  // namespace anchorhold::session

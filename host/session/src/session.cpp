@@ -1,0 +1,218 @@
+#include "session/session.h"
+
+#include <condition_variable>
+#include <mutex>
+
+#include "base/executor.h"
+#include "base/log.h"
+
+namespace anchorhold::session {
+namespace {
+
+events::Attributes context_of(const SessionSpec& spec) {
+  events::Attributes context{{std::string(events::key::session_id), spec.id.value()}};
+  if (!spec.task.empty()) context.emplace(events::key::task_id, spec.task.value());
+  return context;
+}
+
+events::Event exec_start_event(const Guest& guest, const ExecId& exec, const ExecSpec& spec, bool background) {
+  events::Event event(events::exec_start);
+  event.set(events::key::vm_id, guest.id().value())
+      .set("exec.id", exec.value())
+      .set("exec.user", spec.user.empty() ? std::string_view("default") : std::string_view(spec.user))
+      .set("exec.background", background)
+      .set("exec.terminal", spec.terminal.has_value());
+  if (spec.shell_command.empty()) {
+    event.set_content(events::ContentCategory::arguments, "exec.argv", spec.argv);
+  } else {
+    event.set_content(events::ContentCategory::arguments, "exec.shell_command", spec.shell_command);
+  }
+  return event;
+}
+
+}  // namespace
+
+struct Session::State {
+  State(SessionSpec session_spec, SessionParts session_parts)
+      : spec(std::move(session_spec)), parts(std::move(session_parts)), events(parts.events, context_of(spec)) {}
+
+  void begin_start();        // with the mutex held
+  void start_on_worker();    // on the worker
+  Result<std::unique_ptr<Guest>> make_guest();
+  void retire(std::shared_ptr<Guest> guest, std::string_view reason, std::chrono::milliseconds grace);
+
+  SessionSpec spec;
+  SessionParts parts;
+  events::ContextSink events;
+
+  mutable std::mutex mutex;
+  std::condition_variable_any changed;
+  bool starting = false;
+  bool closed = false;
+  std::uint64_t attempts = 0;      // starts that have come to their end
+  std::optional<Error> last_error;  // of the last attempt
+  std::shared_ptr<Guest> guest;
+  std::stop_source stop_starting;
+
+  std::unique_ptr<hypervisor::Hypervisor> hypervisor;  // the worker's
+  // Guests are started and ended here: it lives as long as they do, and so do the processes it spawned for them. Last, so
+  // that it is gone before anything it uses.
+  std::unique_ptr<SerialExecutor> worker = std::make_unique<SerialExecutor>("session");
+};
+
+Result<std::unique_ptr<Session>> Session::open(SessionSpec spec, SessionParts parts) {
+  spec.guest.session = spec.id;
+  spec.guest.task = spec.task;
+  std::unique_ptr<Session> session(new Session(std::make_unique<State>(std::move(spec), std::move(parts))));
+  for (const auto& grant : session->grants()) {
+    events::Event event(events::mount_grant);
+    event.set("mount.name", grant.name).set("mount.mode", mounts::to_string(grant.mode));
+    event.set_content(events::ContentCategory::paths, "mount.host_path", grant.path.string());
+    ANCHORHOLD_CHECK(session->events().record(std::move(event)));
+  }
+  return session;
+}
+
+Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Session::~Session() { close(); }
+
+const SessionId& Session::id() const { return state_->spec.id; }
+const std::vector<mounts::Grant>& Session::grants() const { return state_->spec.grants; }
+events::EventSink& Session::events() { return state_->events; }
+
+std::string Session::default_directory() const {
+  for (const auto& grant : grants())
+    if (grant.is_folder()) return grant.guest_path();
+  return {};
+}
+
+void Session::State::begin_start() {
+  starting = true;
+  stop_starting = std::stop_source();
+  worker->post([this] { start_on_worker(); });
+}
+
+void Session::State::start_on_worker() {
+  std::shared_ptr<Guest> old;
+  {
+    std::lock_guard lock(mutex);
+    old = std::exchange(guest, nullptr);
+  }
+  if (old) retire(std::move(old), "it was lost", std::chrono::milliseconds(0));
+  auto made = make_guest();
+  std::lock_guard lock(mutex);
+  starting = false;
+  ++attempts;
+  if (made) {
+    guest = std::move(*made);
+    last_error.reset();
+  } else {
+    last_error = std::move(made).error();
+  }
+  changed.notify_all();
+}
+
+Result<std::unique_ptr<Guest>> Session::State::make_guest() {
+  if (!hypervisor) {
+    hypervisor = ANCHORHOLD_TRY(parts.make_hypervisor());
+    if (parts.hypervisor_ready) parts.hypervisor_ready(hypervisor->capabilities());
+  }
+  GuestParts guest_parts{.hypervisor = *hypervisor,
+                         .grants = spec.grants,
+                         .events = events,
+                         .clock = parts.clock,
+                         .verify_image = parts.verify_image,
+                         .progress = parts.progress};
+  if (parts.start_vsock) guest_parts.start_vsock = parts.start_vsock;
+  return Guest::start(spec.guest, guest_parts, stop_starting.get_token());
+}
+
+// Ends the guest and lets whoever still uses it find out by its calls failing.
+void Session::State::retire(std::shared_ptr<Guest> old, std::string_view reason, std::chrono::milliseconds grace) {
+  if (auto status = old->stop(reason, grace); !status) log_warning("ending the guest: " + status.error().message);
+}
+
+void Session::warm_up() {
+  std::lock_guard lock(state_->mutex);
+  if (!state_->closed && !state_->starting && !state_->guest) state_->begin_start();
+}
+
+Result<std::shared_ptr<Guest>> Session::guest(std::stop_token stop) {
+  std::unique_lock lock(state_->mutex);
+  auto closed = [] { return fail(ErrorCode::cancelled, "the session was ended"); };
+  if (state_->closed) return closed();
+  if (state_->guest && !state_->guest->lost()) return state_->guest;
+  if (!state_->starting) state_->begin_start();
+  const std::uint64_t before = state_->attempts;
+  state_->changed.wait(lock, stop, [&] { return state_->attempts != before || state_->closed; });
+  if (state_->closed) return closed();
+  if (state_->attempts == before) return fail(ErrorCode::cancelled, "stopped while the guest was starting");
+  if (state_->last_error) return fail(*state_->last_error);
+  return state_->guest;
+}
+
+std::shared_ptr<Guest> Session::running_guest() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->guest;
+}
+
+Result<std::unique_ptr<GuestExec>> Session::start_exec(Guest& guest, ExecSpec spec) {
+  if (spec.working_directory.empty()) spec.working_directory = default_directory();
+  auto exec = ANCHORHOLD_TRY(guest.client().start(spec));
+  // Not recorded, not run: the end of `exec` kills the command.
+  ANCHORHOLD_CHECK(events().record(exec_start_event(guest, exec->id(), spec, /*background=*/false)));
+  return exec;
+}
+
+Result<GuestClient::BackgroundStart> Session::start_background(Guest& guest, BackgroundSpec spec) {
+  if (spec.exec.working_directory.empty()) spec.exec.working_directory = default_directory();
+  auto started = ANCHORHOLD_TRY(guest.client().start_background(spec));
+  if (started.failed) return started;
+  if (auto status = events().record(exec_start_event(guest, started.id, spec.exec, /*background=*/true)); !status) {
+    (void)guest.client().kill_background(started.id, /*forget=*/true);
+    return fail(std::move(status).error());
+  }
+  return started;
+}
+
+void Session::exec_ended(const Guest& guest, const ExecId& exec, const Result<ExecStatus>& status) {
+  events::Event event(events::exec_end);
+  event.set(events::key::vm_id, guest.id().value()).set("exec.id", exec.value());
+  if (status) {
+    event.set_guest_reported("status", to_string(*status))
+        .set_guest_reported("wall_ms", std::int64_t{std::chrono::duration_cast<std::chrono::milliseconds>(status->wall_time).count()});
+    if (status->cause == ExecStatus::Cause::exited) event.set_guest_reported("exit_code", std::int64_t{status->code});
+  } else {
+    event.set(events::key::cause, status.error().message).set_severity(events::Severity::warn);
+  }
+  if (auto recorded = events().record(std::move(event)); !recorded) log_error(recorded.error().message);
+}
+
+void Session::close(std::string_view reason, std::chrono::milliseconds grace) {
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->closed) return;
+    state_->closed = true;
+    state_->stop_starting.request_stop();
+    state_->changed.notify_all();
+  }
+  std::mutex mutex;
+  std::condition_variable done_changed;
+  bool done = false;
+  state_->worker->post([&] {
+    std::shared_ptr<Guest> guest;
+    {
+      std::lock_guard lock(state_->mutex);
+      guest = std::exchange(state_->guest, nullptr);
+    }
+    if (guest) state_->retire(std::move(guest), reason, grace);
+    state_->hypervisor.reset();
+    std::lock_guard lock(mutex);
+    done = true;
+    done_changed.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  done_changed.wait(lock, [&] { return done; });
+}
+
+}  // namespace anchorhold::session
