@@ -33,6 +33,9 @@ Result<std::shared_ptr<grpc::Channel>> channel_from_stream(UniqueFd stream, cons
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(bytes(limits.max_message_bytes));
   arguments.SetMaxSendMessageSize(bytes(limits.max_message_bytes));
+  // Without the probe gRPC does not grow the window by itself.
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, bytes(limits.stream_window_bytes));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds(limits.keepalive_interval));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(limits.keepalive_timeout));
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -48,6 +51,8 @@ Result<std::shared_ptr<grpc::Channel>> channel_from_stream(UniqueFd stream, cons
 void prepare_server(grpc::ServerBuilder& builder, const ChannelLimits& limits) {
   builder.SetMaxReceiveMessageSize(bytes(limits.max_message_bytes));
   builder.SetMaxSendMessageSize(bytes(limits.max_message_bytes));
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, bytes(limits.stream_window_bytes));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds(limits.keepalive_interval));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(limits.keepalive_timeout));
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);

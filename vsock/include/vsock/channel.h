@@ -15,6 +15,9 @@
 namespace anchorhold::vsock {
 
 struct ChannelLimits {
+  // What the other side may send on one call before we have read it: HTTP/2's stream window, fixed, so that a call whose
+  // reader stalls holds this much and no more, while the connection's own window is always given back.
+  std::size_t stream_window_bytes = 256 * 1024;
   // Refused by length, before memory for it is taken. Data travels in chunks of at most 64 KiB.
   std::size_t max_message_bytes = 1u << 20;
   // A ping when the connection was silent this long, and how long to wait for its answer. Pings are answered by the

@@ -1,0 +1,163 @@
+#include "output.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace anchorhold::guest {
+
+Output::~Output() { *alive_ = false; }
+
+Status Output::open(UniqueFd fd, std::function<void()> changed) {
+  ANCHORHOLD_CHECK(set_nonblocking(fd.get()));
+  fd_ = std::move(fd);
+  changed_ = std::move(changed);
+  // Changes only: a pipe that is full and unread must not keep the loop awake.
+  watch_ = ANCHORHOLD_TRY(loop_.watch(fd_.get(), vsock::ready::readable | vsock::ready::edge,
+                                      [this](std::uint32_t) { on_events(); }));
+  return {};
+}
+
+void Output::on_events() {
+  readable_ = true;
+  pump();
+}
+
+std::string Output::read_chunk() {
+  std::string data;
+  if (!fd_) return data;
+  data.resize(chunk_bytes);
+  std::size_t size = 0;
+  while (size < chunk_bytes) {
+    ssize_t got = read(fd_.get(), data.data() + size, chunk_bytes - size);
+    if (got > 0) {
+      size += static_cast<std::size_t>(got);
+      continue;
+    }
+    if (got < 0 && errno == EINTR) continue;
+    readable_ = false;
+    // A terminal whose last user is gone reports EIO.
+    if (got == 0 || errno != EAGAIN) end_input();
+    break;
+  }
+  data.resize(size);
+  total_ += size;
+  return data;
+}
+
+void Output::end_input() {
+  watch_ = {};
+  fd_.reset();
+  readable_ = false;
+  ended_ = true;
+}
+
+void Output::pump() {
+  auto alive = alive_;
+  bool had_end = ended_;
+  std::uint64_t before = total_;
+  if (tail_bytes_ > 0) keep();
+  // Serving may detach readers, so look for one at a time.
+  for (bool progress = true; progress && *alive;) {
+    progress = false;
+    for (auto& attached : readers_) {
+      if (!attached.waiting) continue;
+      if (serve(attached)) {
+        progress = true;
+        break;
+      }
+    }
+  }
+  if (*alive && changed_ && (total_ != before || ended_ != had_end)) changed_();
+}
+
+// Reads what there is, but not for ever: other descriptors have their turn in between.
+void Output::keep() {
+  constexpr int chunks_per_turn = 4;
+  for (int i = 0; i < chunks_per_turn && readable_; ++i) held_ += read_chunk();
+  if (held_.size() > tail_bytes_ + chunk_bytes) {
+    std::size_t excess = held_.size() - tail_bytes_;
+    held_.erase(0, excess);
+    held_start_ += excess;
+  }
+  if (readable_ && !again_posted_) {
+    again_posted_ = true;
+    loop_.post([this, alive = alive_] {
+      if (!*alive) return;
+      again_posted_ = false;
+      pump();
+    });
+  }
+}
+
+// True when the reader was given something, after which `attached` may be gone.
+bool Output::serve(Attached& attached) {
+  Reader* reader = attached.reader;
+  if (tail_bytes_ == 0) {
+    std::string data = readable_ ? read_chunk() : std::string();
+    if (!data.empty()) {
+      attached.waiting = false;
+      std::uint64_t offset = total_ - data.size();
+      reader->chunk(std::move(data), offset);
+      return true;
+    }
+    if (!ended_) return false;
+    detach(reader);
+    reader->end();
+    return true;
+  }
+  attached.offset = std::max(attached.offset, held_start_);
+  std::uint64_t position = attached.offset - held_start_;
+  if (position < held_.size()) {
+    std::string data = held_.substr(position, chunk_bytes);
+    std::uint64_t offset = attached.offset;
+    attached.offset += data.size();
+    attached.waiting = false;
+    reader->chunk(std::move(data), offset);
+    return true;
+  }
+  if (attached.follow && !ended_) return false;
+  detach(reader);
+  reader->end();
+  return true;
+}
+
+Status Output::attach(Reader* reader, std::uint64_t from_offset, bool follow) {
+  if (tail_bytes_ == 0 && !readers_.empty())
+    return fail(ErrorCode::already_exists, "somebody else reads this output already");
+  readers_.push_back({reader, from_offset, follow});
+  return {};
+}
+
+Output::Attached* Output::find(Reader* reader) {
+  for (auto& attached : readers_)
+    if (attached.reader == reader) return &attached;
+  return nullptr;
+}
+
+void Output::detach(Reader* reader) {
+  std::erase_if(readers_, [reader](const Attached& attached) { return attached.reader == reader; });
+}
+
+void Output::ready(Reader* reader) {
+  Attached* attached = find(reader);
+  if (attached == nullptr) return;
+  attached->waiting = true;
+  pump();
+}
+
+void Output::settle() {
+  int waiting = 0;
+  if (ended_ || (fd_ && ioctl(fd_.get(), FIONREAD, &waiting) == 0 && waiting > 0)) return;
+  close();
+}
+
+void Output::close() {
+  if (ended_) return;
+  end_input();
+  pump();
+}
+
+}  // namespace anchorhold::guest
