@@ -23,7 +23,7 @@ using nlohmann::json;
 constexpr std::string_view verity_salt = "616e63686f72686f6c64";
 
 Result<UniqueFd> open_file(const fs::path& path, int flags) {
-  UniqueFd fd(open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW));
+  UniqueFd fd(open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd) return fail_errno(errno, fmt::format("opening {}", path.string()));
   return fd;
 }
