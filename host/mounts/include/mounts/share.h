@@ -1,0 +1,70 @@
+// The sealed processes of one grant: started, watched, ended. The keeper (unless the grant is read-only) runs from the
+// beginning, so that the host's tools can work before there is a guest; a reader runs for each guest. How the programs are
+// started: mounts/programs.h.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "mounts/access.h"
+#include "mounts/grant.h"
+#include "mounts/report.h"
+
+namespace anchorhold::mounts {
+
+enum class ShareProcess { reader, keeper };
+std::string_view to_string(ShareProcess process);
+
+// What a share tells its owner.
+struct ShareNotice {
+  enum class Kind {
+    report,      // what the process said, in report
+    suppressed,  // the process said more than a person could read; count of what was left out in report.lost
+    ended,       // the process is gone without having been asked to. A guest's device cannot be attached again.
+  };
+  Kind kind = Kind::report;
+  ShareProcess process = ShareProcess::reader;
+  std::string grant{};  // its name
+  Report report{};
+  std::string cause{};  // ended: the true cause, one line
+};
+
+struct ShareSpec {
+  std::filesystem::path ledger_folder{};  // one for each grant and session; made here (0700); unused under ro
+  std::vector<std::string> hidden{};      // empty: the standard list
+  std::uint64_t ledger_quota = 0;         // bytes; 0: the keeper's default
+  bool allow_weak = false;                // see SealPolicy
+  // Called on a thread of the share; must not block for long and must not call back into it.
+  std::function<void(const ShareNotice&)> on_notice{};
+};
+
+// Owned by one thread. The destructor ends both processes; the ledger stays.
+class Share {
+ public:
+  // Returns when the keeper is sealed and serves. The grant's descriptor is duplicated.
+  static Result<std::unique_ptr<Share>> start(const Grant& grant, ShareSpec spec);
+  ~Share();
+
+  // Starts a reader that listens on a new unix socket at this path (at most 107 bytes, in a private folder) for one
+  // guest's hypervisor, and returns when it is sealed. A reader of an earlier guest is ended first.
+  Status serve_guest(const std::filesystem::path& socket_path);
+  void end_guest();
+
+  // For FileAccess: the same grant through the same keeper.
+  Result<AccessibleGrant> accessible() const;
+  // -1 when it does not run.
+  pid_t pid(ShareProcess process) const;
+
+ private:
+  struct State;
+  explicit Share(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace anchorhold::mounts
