@@ -91,6 +91,7 @@ struct Stream {
   UniqueFd socket;
   EventLoop::Watch watch;  // of socket
   bool readable = false;   // the socket may hold bytes
+  bool end_told = false;   // the host will write no more: what is in the socket is the rest
   bool hangup = false;     // the host closed its end wholly
   bool watching_room = false;
   bool queued = false;     // in the device's list of streams with work

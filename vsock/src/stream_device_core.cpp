@@ -216,6 +216,7 @@ Status StreamDeviceCore::bridge(Stream& stream, const ControlMessage& message) {
 
 void StreamDeviceCore::host_event(Stream& stream, std::uint32_t events) {
   if (events & (ready::readable | ready::peer_done | ready::hangup | ready::error)) stream.readable = true;
+  if (events & (ready::peer_done | ready::hangup)) stream.end_told = true;
   if (events & (ready::hangup | ready::error)) stream.hangup = true;
   if (events & (ready::writable | ready::hangup | ready::error)) {
     stream.drain();

@@ -166,8 +166,8 @@ StreamDeviceCore::Progress StreamDeviceCore::send_data(Stream& stream) {
   stream.sent += static_cast<std::uint32_t>(got);
   statistics_.bytes_to_guest += static_cast<std::uint64_t>(got);
   bool filled = static_cast<std::size_t>(got) == total;
-  // A short read emptied the socket: the next byte, or its end, is a new event. So was the end itself, if this is it.
-  if (!filled) stream.readable = false;
+  // A short read emptied the socket: the next byte, or its end, is a new event. Unless the end was told before.
+  if (!filled && !stream.end_told) stream.readable = false;
   if (got == 0) stream.host_sends = false;
   stream.appetite = filled ? std::min<std::uint32_t>(stream.appetite * 2, batch_chains) : 4;
   return Progress::done;

@@ -1,0 +1,175 @@
+// The vsock device with a real guest: Linux, under QEMU's microvm, with a static init of our own. Needs the kernel of a
+// built image (ANCHORHOLD_TEST_IMAGE names its folder) and qemu-system-x86_64.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/files.h"
+#include "base/process.h"
+#include "base/seal.h"
+#include "fixture.h"
+#include "initrd.h"
+#include "vsock/device.h"
+#include "vsock/ports.h"
+
+namespace anchorhold::vsock::testing {
+namespace {
+
+using std::chrono::minutes;
+
+class WithGuest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* image = std::getenv("ANCHORHOLD_TEST_IMAGE");
+    kernel_ = std::filesystem::path(image ? image : "") / "vmlinux";
+    if (!image || !std::filesystem::exists(kernel_))
+      GTEST_SKIP() << "no guest kernel: ANCHORHOLD_TEST_IMAGE names no folder of a built image";
+    qemu_ = find_program("qemu-system-x86_64");
+    if (qemu_.empty()) GTEST_SKIP() << "qemu-system-x86_64 is not installed";
+    auto folder = TemporaryDirectory::create();
+    ASSERT_TRUE(folder);
+    folder_.emplace(std::move(*folder));
+    std::ofstream(folder_->path() / "initrd", std::ios::binary) << initrd_with_init(ANCHORHOLD_GUEST_INIT);
+    VsockDeviceCallbacks callbacks;
+    callbacks.refused = [this](std::uint32_t port, std::uint64_t) { refused_.put(port); };
+    callbacks.ended = [this](Error cause) { ended_.put(std::move(cause)); };
+    auto device = start_device(folder_->path() / "v", std::move(callbacks));
+    ASSERT_TRUE(device) << device.error().message;
+    device_ = std::move(*device);
+    ASSERT_TRUE(device_->listen(host_port::agent, [this](UniqueFd stream) { agent_.put(std::move(stream)); }));
+    boot();
+  }
+
+  void boot() {
+    SpawnSpec spec;
+    spec.argv = {qemu_.string(), "-M", "microvm,rtc=on,memory-backend=m", "-accel", "tcg", "-cpu", "max", "-m", "192",
+                 "-object", "memory-backend-memfd,id=m,size=192M,share=on", "-nodefaults", "-no-user-config", "-display",
+                 "none", "-no-reboot", "-serial", "file:" + (folder_->path() / "console").string(),
+                 "-kernel", kernel_.string(), "-initrd", (folder_->path() / "initrd").string(),
+                 "-append", "console=ttyS0 quiet panic=-1 reboot=t tsc=reliable tsc_early_khz=" + std::to_string(tsc_khz()),
+                 "-chardev", "socket,id=v,path=" + (folder_->path() / "v").string(),
+                 "-device", "vhost-user-vsock-device,chardev=v"};
+    spec.descriptors = {{2, 2}};
+    auto child = Child::spawn(spec);
+    ASSERT_TRUE(child) << child.error().message;
+    machine_.emplace(std::move(*child));
+    auto agent = agent_.take(minutes(2));
+    ASSERT_TRUE(agent) << "the guest did not dial the host; its console: " << console();
+    agent_stream_ = std::move(*agent);
+  }
+  std::string console() {
+    auto text = read_file(folder_->path() / "console", 1 << 20);
+    return text ? *text : text.error().message;
+  }
+  UniqueFd dial(std::uint32_t port) {
+    auto stream = device_->dial(port, minutes(1));
+    EXPECT_TRUE(stream) << stream.error().message;
+    return stream ? std::move(*stream) : UniqueFd();
+  }
+
+  std::filesystem::path kernel_, qemu_;
+  std::optional<TemporaryDirectory> folder_;
+  Mailbox<UniqueFd> agent_;
+  Mailbox<std::uint32_t> refused_;
+  Mailbox<Error> ended_;
+  std::unique_ptr<VsockDevice> device_;
+  std::optional<Child> machine_;
+  UniqueFd agent_stream_;
+};
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t word) { return (hash ^ word) * 1099511628211ull; }
+
+struct Digest {
+  std::uint64_t count;
+  std::uint64_t hash;
+};
+
+TEST_F(WithGuest, StreamsOfARealDriver) {
+  // The boot handshake, and a port that is not open.
+  EXPECT_EQ(read_text(agent_stream_.get(), 10), "ready 104\n");  // ECONNRESET
+  EXPECT_EQ(refused_.take(), 1025u);
+
+  // Echo, then half close from the host: the guest reads the end and closes.
+  auto echo = dial(6000);
+  ASSERT_TRUE(echo);
+  ASSERT_TRUE(write_all(echo.get(), bytes_of("there and back")));
+  EXPECT_EQ(read_text(echo.get(), 14), "there and back");
+  ::shutdown(echo.get(), SHUT_WR);
+  EXPECT_EQ(read_text(echo.get(), 1), "");
+
+  // 64 MiB to the guest; after our half close its answer still comes back.
+  constexpr std::size_t total = 64u << 20;
+  std::vector<std::uint64_t> words(total / 8);
+  std::uint64_t hash = 14695981039346656037ull;
+  for (std::size_t i = 0; i < words.size(); ++i) hash = mix(hash, words[i] = i * 0x9e3779b97f4a7c15ull);
+  auto sink = dial(6001);
+  ASSERT_TRUE(sink);
+  auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(write_all(sink.get(), std::as_bytes(std::span(words))));
+  ::shutdown(sink.get(), SHUT_WR);
+  Digest answer{};
+  auto got = read_full(sink.get(), std::as_writable_bytes(std::span(&answer, 1)));
+  ASSERT_TRUE(got && *got == sizeof answer);
+  auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::printf("to the guest: %.0f MiB/s\n", 64 / seconds);
+  EXPECT_EQ(answer.count, total);
+  EXPECT_EQ(answer.hash, hash);
+
+  // 64 MiB from the guest.
+  auto source = dial(6002);
+  ASSERT_TRUE(source);
+  begin = std::chrono::steady_clock::now();
+  std::uint64_t count = total;
+  ASSERT_TRUE(write_all(source.get(), std::as_bytes(std::span(&count, 1))));
+  got = read_full(source.get(), std::as_writable_bytes(std::span(words)));
+  seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::printf("from the guest: %.0f MiB/s\n", 64 / seconds);
+  ASSERT_TRUE(got);
+  EXPECT_EQ(*got, total);
+  for (std::size_t i = 0; i < words.size(); ++i) ASSERT_EQ(words[i], i);
+  EXPECT_EQ(read_text(source.get(), 1), "");
+
+  // Nobody listens there.
+  auto nobody = device_->dial(6999, minutes(1));
+  ASSERT_FALSE(nobody);
+  EXPECT_EQ(nobody.error().code, ErrorCode::unavailable);
+
+  // One reader that never reads stops nothing else.
+  auto stalled = dial(6002);
+  ASSERT_TRUE(stalled);
+  ASSERT_TRUE(write_all(stalled.get(), std::as_bytes(std::span(&count, 1))));
+  std::vector<UniqueFd> echoes;
+  for (int i = 0; i < 50; ++i) {
+    auto stream = dial(6000);
+    ASSERT_TRUE(stream);
+    ASSERT_TRUE(write_all(stream.get(), bytes_of("still here")));
+    echoes.push_back(std::move(stream));
+  }
+  for (auto& stream : echoes) EXPECT_EQ(read_text(stream.get(), 10), "still here");
+
+  // The guest ends: the device says that the machine closed it, and its process ends well.
+  ASSERT_TRUE(write_all(agent_stream_.get(), bytes_of("x")));
+  auto ended = ended_.take(minutes(1));
+  ASSERT_TRUE(ended);
+  EXPECT_THAT(ended->message, ::testing::HasSubstr("virtual machine closed"));
+  EXPECT_TRUE(machine_->wait(minutes(1)));
+}
+
+TEST_F(WithGuest, DeviceThatDiesIsNoticed) {
+  EXPECT_EQ(::kill(device_->pid(), SIGKILL), 0);
+  auto ended = ended_.take(minutes(1));
+  ASSERT_TRUE(ended);
+  EXPECT_THAT(ended->message, ::testing::HasSubstr("signal 9"));
+  char byte;
+  EXPECT_LE(read(agent_stream_.get(), &byte, 1), 10);
+  auto again = device_->dial(6000, minutes(1));
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, ErrorCode::unavailable);
+}
+
+}  // namespace
+}  // namespace anchorhold::vsock::testing

@@ -1,0 +1,62 @@
+#include "initrd.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <x86intrin.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace anchorhold::vsock::testing {
+namespace {
+
+void add(std::string& archive, const std::string& name, unsigned mode, const std::string& data, unsigned major = 0, unsigned minor = 0) {
+  static unsigned inode = 0;
+  archive += fmt::format("070701{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}", ++inode, mode, 0,
+                         0, 1, 0, data.size(), 0, 0, major, minor, name.size() + 1, 0);
+  auto align = [&] { archive.resize((archive.size() + 3) / 4 * 4, '\0'); };
+  archive += name;
+  archive += '\0';
+  align();
+  archive += data;
+  align();
+}
+
+}  // namespace
+
+std::string initrd_with_init(const std::filesystem::path& program) {
+  std::ifstream file(program, std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  std::string archive;
+  add(archive, "dev", 0040755, "");
+  add(archive, "dev/console", 0020600, "", 5, 1);
+  add(archive, "init", 0100755, bytes);
+  add(archive, "TRAILER!!!", 0, "");
+  return archive;
+}
+
+std::filesystem::path find_program(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    auto candidate = std::filesystem::path(folder) / name;
+    if (access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return {};
+}
+
+std::uint64_t tsc_khz() {
+  using Clock = std::chrono::steady_clock;
+  auto begin = Clock::now();
+  auto first = __rdtsc();
+  while (Clock::now() - begin < std::chrono::milliseconds(50)) {
+  }
+  auto ticks = __rdtsc() - first;
+  auto nanoseconds = std::chrono::nanoseconds(Clock::now() - begin).count();
+  return static_cast<std::uint64_t>(static_cast<double>(ticks) * 1e6 / static_cast<double>(nanoseconds));
+}
+
+}  // namespace anchorhold::vsock::testing
