@@ -1,18 +1,17 @@
 #include "images/build.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <mutex>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <thread>
+#include <unistd.h>
 
 #include "base/id.h"
 #include "base/paths.h"
@@ -26,7 +25,7 @@ namespace anchorhold::images {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view builder_name = "anchorhold 0.1.0";
+constexpr std::string_view builder_name = "anchorhold " ANCHORHOLD_VERSION;
 constexpr std::size_t max_agent_bytes = 256 << 20;
 
 // One call of build(): its inputs and what is derived from them.
@@ -119,13 +118,23 @@ Status Builder::run_stage_script(Stage stage, const StageRecipe& recipe, std::ve
 }
 
 Result<std::vector<StagePlan>> Builder::make_plans() {
-  StagePlan kernel{.stage = Stage::kernel, .file = "vmlinux", .inputs = {}, .verity = false, .limit = recipe_.kernel.limit, .make = {}};
+  StagePlan kernel{.stage = Stage::kernel,
+                   .file = "vmlinux",
+                   .inputs = {},
+                   .verity = false,
+                   .limit = recipe_.kernel.limit,
+                   .make = {}};
   kernel.inputs = ANCHORHOLD_TRY(hash_inputs(recipe_.kernel, options_.sources, ""));
   kernel.make = [this](const fs::path& output, const fs::path& scratch) {
     return run_stage_script(Stage::kernel, recipe_.kernel, {}, output, scratch);
   };
 
-  StagePlan rootfs{.stage = Stage::rootfs, .file = "rootfs.img", .inputs = {}, .verity = true, .limit = recipe_.rootfs.limit, .make = {}};
+  StagePlan rootfs{.stage = Stage::rootfs,
+                   .file = "rootfs.img",
+                   .inputs = {},
+                   .verity = true,
+                   .limit = recipe_.rootfs.limit,
+                   .make = {}};
   rootfs.inputs = ANCHORHOLD_TRY(hash_inputs(recipe_.rootfs, options_.sources, options_.mirrors));
   rootfs.make = [this](const fs::path& output, const fs::path& scratch) {
     return run_stage_script(Stage::rootfs, recipe_.rootfs,
@@ -135,9 +144,9 @@ Result<std::vector<StagePlan>> Builder::make_plans() {
   };
 
   auto agent = read_file(options_.agent, max_agent_bytes);
-  if (!agent)
-    return fail(with_context(agent.error(), "the guest's agent"));
-  StagePlan initrd{.stage = Stage::initrd, .file = "initrd.img", .inputs = {}, .verity = false, .limit = {}, .make = {}};
+  if (!agent) return fail(with_context(agent.error(), "the guest's agent"));
+  StagePlan initrd{
+      .stage = Stage::initrd, .file = "initrd.img", .inputs = {}, .verity = false, .limit = {}, .make = {}};
   auto archive = make_initrd(*agent);
   StageRecipe nothing;
   nothing.script = options_.agent;
@@ -153,7 +162,8 @@ std::optional<Manifest> Builder::current(const std::vector<StagePlan>& plans) {
   if (options_.refresh) return std::nullopt;
   auto image = VerifiedImage::verify(store_, recipe_.name);
   if (!image || image->manifest().description != recipe_.description) return std::nullopt;
-  const Component* components[] = {&image->manifest().kernel, &image->manifest().rootfs, &image->manifest().initrd};
+  const Component* components[] = {&image->manifest().kernel, &image->manifest().rootfs,
+                                   &image->manifest().initrd};
   for (std::size_t i = 0; i < plans.size(); ++i) {
     auto prefix = fmt::format("stages/{}-{}", to_string(plans[i].stage), plans[i].inputs);
     if (!components[i]->file.starts_with(prefix)) return std::nullopt;
@@ -190,8 +200,8 @@ Result<FinishedStage> Builder::ensure(const StagePlan& plan, bool again, bool& c
   // Sorts after the plain name and after earlier refreshes.
   std::string suffix;
   if (again)
-    suffix = fmt::format("-{:012}", std::chrono::duration_cast<std::chrono::seconds>(
-                                        std::chrono::system_clock::now().time_since_epoch()).count());
+    suffix = fmt::format(
+        "-{:020}", std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count());
   auto stage = make_stage(store_, plan, suffix);
   if (!stage) return fail(with_context(stage.error(), fmt::format("building the {}", to_string(plan.stage))));
   report(BuildProgress::Kind::finished, plan.stage, 100);
@@ -208,10 +218,12 @@ Status Builder::publish(const Manifest& manifest, const SigningKey& key) {
   // The two files appear, and change, together.
   if (renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) != 0) {
     if (errno != ENOENT) return fail_errno(errno, fmt::format("replacing {}", folder.string()));
-    if (rename(aside.c_str(), folder.c_str()) != 0) return fail_errno(errno, fmt::format("making {}", folder.string()));
+    if (rename(aside.c_str(), folder.c_str()) != 0)
+      return fail_errno(errno, fmt::format("making {}", folder.string()));
   }
   UniqueFd parent(open((store_.root() / "images").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!parent || fsync(parent.get()) != 0) return fail_errno(errno, fmt::format("syncing {}", folder.string()));
+  if (!parent || fsync(parent.get()) != 0)
+    return fail_errno(errno, fmt::format("syncing {}", folder.string()));
   std::error_code ignored;
   fs::remove_all(aside, ignored);
   return {};
@@ -251,14 +263,19 @@ Result<BuiltImage> Builder::run() {
 
 std::string_view to_string(Stage stage) {
   switch (stage) {
-    case Stage::kernel: return "kernel";
-    case Stage::rootfs: return "rootfs";
-    case Stage::initrd: return "initrd";
+    case Stage::kernel:
+      return "kernel";
+    case Stage::rootfs:
+      return "rootfs";
+    case Stage::initrd:
+      return "initrd";
   }
   return "?";
 }
 
-Result<fs::path> default_key_folder() { return ANCHORHOLD_TRY(config_directory()) / "image-keys"; }
+Result<fs::path> default_key_folder() {
+  return ANCHORHOLD_TRY(config_directory()) / "image-keys";
+}
 
 Result<BuiltImage> build(const ImageStore& store, const std::string& name, const BuildOptions& options,
                          std::stop_token stop) {

@@ -1,17 +1,16 @@
 #include "digest.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <openssl/evp.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <mutex>
+#include <openssl/evp.h>
 #include <optional>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace anchorhold::images {
@@ -62,7 +61,8 @@ std::string to_hex(std::string_view bytes) {
 }
 
 bool is_hex(std::string_view digits, std::size_t count) {
-  return digits.size() == count && std::all_of(digits.begin(), digits.end(), [](char c) { return hex_value(c) >= 0; });
+  return digits.size() == count &&
+         std::all_of(digits.begin(), digits.end(), [](char c) { return hex_value(c) >= 0; });
 }
 
 std::string from_hex(std::string_view digits, std::size_t bytes) {
@@ -111,7 +111,8 @@ Result<Digest> digest_file(int fd, std::uint64_t size) {
     Sha256 hash;
     for (std::uint64_t i = next++; i < pieces; i = next++) {
       std::uint64_t offset = i * digest_piece_bytes;
-      auto done = digest_piece(fd, offset, std::min(digest_piece_bytes, size - offset), buffer, hash, results[i]);
+      auto done =
+          digest_piece(fd, offset, std::min(digest_piece_bytes, size - offset), buffer, hash, results[i]);
       if (done) continue;
       std::lock_guard lock(mutex);
       error = done.error();

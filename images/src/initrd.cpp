@@ -1,9 +1,8 @@
 #include "initrd.h"
 
+#include <cstdint>
 #include <fmt/format.h>
 #include <sys/stat.h>
-
-#include <cstdint>
 
 namespace anchorhold::images {
 namespace {
@@ -16,13 +15,17 @@ struct Entry {
   unsigned device_minor = 0;
 };
 
-void pad(std::string& archive, std::size_t to) { archive.resize((archive.size() + to - 1) / to * to, '\0'); }
+void pad(std::string& archive, std::size_t to) {
+  archive.resize((archive.size() + to - 1) / to * to, '\0');
+}
 
 void append(std::string& archive, const Entry& entry, unsigned inode) {
-  // magic, ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor, rdevminor, namesize, check
-  archive += fmt::format("070701{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}", inode,
-                         entry.mode, 0, 0, S_ISDIR(entry.mode) ? 2 : 1, 0, entry.contents.size(), 0, 0,
-                         entry.device_major, entry.device_minor, entry.name.size() + 1, 0);
+  // magic, ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor, rdevminor, namesize,
+  // check
+  archive +=
+      fmt::format("070701{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}",
+                  inode, entry.mode, 0, 0, S_ISDIR(entry.mode) ? 2 : 1, 0, entry.contents.size(), 0, 0,
+                  entry.device_major, entry.device_minor, entry.name.size() + 1, 0);
   archive += entry.name;
   archive += '\0';
   pad(archive, 4);

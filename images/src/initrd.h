@@ -1,5 +1,5 @@
-// The initial RAM disk: an uncompressed cpio archive with the guest's agent as /init and nothing else but what the kernel
-// needs to start it. Changing the agent rebuilds this and nothing more.
+// The initial RAM disk: an uncompressed cpio archive with the guest's agent as /init and nothing else but
+// what the kernel needs to start it. Changing the agent rebuilds this and nothing more.
 #pragma once
 
 #include <string>

@@ -1,11 +1,10 @@
 #include "inputs.h"
 
-#include <fmt/format.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <fmt/format.h>
 #include <set>
+#include <sys/stat.h>
 
 #include "digest.h"
 #include "script.h"
@@ -64,7 +63,8 @@ Status check_tools(const StageRecipe& stage, std::string_view what) {
   if (programs.empty()) return {};
   std::string list;
   for (const auto& package : packages) list += " " + package;
-  return fail(ErrorCode::failed_precondition, fmt::format("building the {} needs programs that are missing: {}", what, programs),
+  return fail(ErrorCode::failed_precondition,
+              fmt::format("building the {} needs programs that are missing: {}", what, programs),
               fmt::format("run: sudo apt-get install{}", list));
 }
 

@@ -13,7 +13,8 @@ namespace anchorhold::images {
 
 // Names, execute bits and contents of files, in a fixed order; folders are walked. 20 hexadecimal digits.
 // `sources` is where the stage's source lies; `extra` is whatever else decides (mirrors, our own format).
-Result<std::string> hash_inputs(const StageRecipe& stage, const std::filesystem::path& sources, std::string_view extra);
+Result<std::string> hash_inputs(const StageRecipe& stage, const std::filesystem::path& sources,
+                                std::string_view extra);
 
 // Where the stage's source is; an error names the package to install.
 Result<std::filesystem::path> find_source(const StageRecipe& stage, const std::filesystem::path& sources);

@@ -1,8 +1,7 @@
 #include "images/manifest.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "digest.h"
@@ -14,7 +13,9 @@ using nlohmann::json;
 
 constexpr std::uint64_t max_component_bytes = std::uint64_t(1) << 40;
 
-bool is_lower_alnum(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+bool is_lower_alnum(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
 
 // "stages/rootfs-0123/rootfs.img": cannot leave the store, whatever it says.
 bool is_plain_path(std::string_view path) {
@@ -43,7 +44,8 @@ Result<Component> read_component(const json& document) {
   component.file = document.at("file").get<std::string>();
   component.size = document.at("size").get<std::uint64_t>();
   component.digest = document.at("digest").get<std::string>();
-  if (!document.at("size").is_number_unsigned() || component.size == 0 || component.size > max_component_bytes)
+  if (!document.at("size").is_number_unsigned() || component.size == 0 ||
+      component.size > max_component_bytes)
     return fail(ErrorCode::invalid_argument, "a size is out of range");
   if (!is_plain_path(component.file)) return fail(ErrorCode::invalid_argument, "a file name is not allowed");
   if (!is_hex(component.digest, 64)) return fail(ErrorCode::invalid_argument, "a digest is malformed");
@@ -67,8 +69,8 @@ Result<Verity> read_verity(const json& document, const Component& rootfs) {
 
 Result<Manifest> read_manifest(const json& document) {
   if (document.at("format").get<int>() != Manifest::current_format)
-    return fail(ErrorCode::unsupported,
-                fmt::format("its format is {}, this program knows {}", document.at("format").dump(), Manifest::current_format));
+    return fail(ErrorCode::unsupported, fmt::format("its format is {}, this program knows {}",
+                                                    document.at("format").dump(), Manifest::current_format));
   Manifest manifest;
   manifest.name = document.at("name").get<std::string>();
   manifest.description = document.at("description").get<std::string>();

@@ -1,9 +1,8 @@
 #include "images/recipe.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
@@ -29,11 +28,13 @@ StageRecipe read_stage(const json& document, const std::filesystem::path& folder
 
 }  // namespace
 
-Result<Recipe> parse_recipe(std::string_view text, const std::string& name, const std::filesystem::path& folder) {
+Result<Recipe> parse_recipe(std::string_view text, const std::string& name,
+                            const std::filesystem::path& folder) {
   try {
     auto document = json::parse(text);
     if (document.at("format").get<int>() != 1)
-      return fail(ErrorCode::unsupported, fmt::format("the recipe \"{}\" has a format this program does not know", name));
+      return fail(ErrorCode::unsupported,
+                  fmt::format("the recipe \"{}\" has a format this program does not know", name));
     Recipe recipe;
     recipe.name = name;
     recipe.folder = folder;
@@ -42,7 +43,8 @@ Result<Recipe> parse_recipe(std::string_view text, const std::string& name, cons
     recipe.rootfs = read_stage(document.at("rootfs"), folder);
     for (const auto* stage : {&recipe.kernel, &recipe.rootfs})
       for (const auto& command : stage->versions)
-        if (command.empty()) return fail(ErrorCode::invalid_argument, "a recipe's \"versions\" has an empty command");
+        if (command.empty())
+          return fail(ErrorCode::invalid_argument, "a recipe's \"versions\" has an empty command");
     return recipe;
   } catch (const json::exception& error) {
     return fail(ErrorCode::invalid_argument,
@@ -58,7 +60,8 @@ Result<Recipe> load_recipe(const std::filesystem::path& recipes, const std::stri
     std::string names;
     if (known)
       for (const auto& other : *known) names += (names.empty() ? "" : ", ") + other;
-    return fail(ErrorCode::not_found, fmt::format("there is no recipe for an image \"{}\" in {}", name, recipes.string()),
+    return fail(ErrorCode::not_found,
+                fmt::format("there is no recipe for an image \"{}\" in {}", name, recipes.string()),
                 names.empty() ? "" : "recipes: " + names);
   }
   auto text = ANCHORHOLD_TRY(read_file(folder / "recipe.json", 64 * 1024));
@@ -68,10 +71,12 @@ Result<Recipe> load_recipe(const std::filesystem::path& recipes, const std::stri
 Result<std::vector<std::string>> list_recipes(const std::filesystem::path& recipes) {
   std::vector<std::string> names;
   std::error_code error;
-  for (std::filesystem::directory_iterator it(recipes, error), end; !error && it != end; it.increment(error)) {
+  for (std::filesystem::directory_iterator it(recipes, error), end; !error && it != end;
+       it.increment(error)) {
     std::string name = it->path().filename();
     std::error_code ignored;
-    if (is_valid_name(name) && std::filesystem::exists(it->path() / "recipe.json", ignored)) names.push_back(name);
+    if (is_valid_name(name) && std::filesystem::exists(it->path() / "recipe.json", ignored))
+      names.push_back(name);
   }
   if (error) return fail_errno(error.value(), fmt::format("reading the recipes in {}", recipes.string()));
   std::sort(names.begin(), names.end());

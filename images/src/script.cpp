@@ -1,18 +1,17 @@
 #include "script.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <deque>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
 #include <set>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/process.h"
@@ -26,7 +25,8 @@ constexpr std::size_t max_line_bytes = 4096;
 constexpr std::size_t max_log_bytes = 16 << 20;
 constexpr std::size_t kept_lines = 12;
 
-// Waits on descriptor 3: a byte means that the script ended well; the end of the file means that nobody waits for it.
+// Waits on descriptor 3: a byte means that the script ended well; the end of the file means that nobody waits
+// for it.
 constexpr const char* watchdog = R"(
 { trap '' TERM INT HUP
   if ! read -r -u 3 _; then kill -TERM 0; sleep 5; kill -KILL 0; fi
@@ -38,7 +38,8 @@ exec "$@"
 // Programs of system administration (veritysetup, mkfs.*) are used here by ordinary users.
 std::string search_path() {
   const char* path = getenv("PATH");
-  return std::string(path && *path ? path : "/usr/local/bin:/usr/bin:/bin") + ":/usr/local/sbin:/usr/sbin:/sbin";
+  return std::string(path && *path ? path : "/usr/local/bin:/usr/bin:/bin") +
+         ":/usr/local/sbin:/usr/sbin:/sbin";
 }
 
 std::vector<std::string> merged_environment(const std::vector<std::string>& added) {
@@ -58,7 +59,8 @@ class OutputSink {
   OutputSink(const Script& script, UniqueFd log) : script_(script), log_(std::move(log)) {}
 
   void take(std::string_view bytes) {
-    if (logged_ < max_log_bytes && write_all(log_.get(), std::as_bytes(std::span(bytes)))) logged_ += bytes.size();
+    if (logged_ < max_log_bytes && write_all(log_.get(), std::as_bytes(std::span(bytes))))
+      logged_ += bytes.size();
     for (char c : bytes) {
       if (c == '\n' || c == '\r') {
         end_line();
@@ -149,7 +151,8 @@ Status run_script(const Script& script, std::stop_token stop) {
   if (lifeline) (void)!send(lifeline.get(), "\n", 1, MSG_NOSIGNAL);
   if (stop.stop_requested()) return fail(ErrorCode::cancelled, "the build was stopped");
   if (status.ok()) return {};
-  return fail(ErrorCode::failed_precondition, fmt::format("{} failed ({}):{}", script.argv[0], to_string(status), sink.tail()),
+  return fail(ErrorCode::failed_precondition,
+              fmt::format("{} failed ({}):{}", script.argv[0], to_string(status), sink.tail()),
               fmt::format("all of its output is in {}", script.log.string()));
 }
 
@@ -166,7 +169,8 @@ Result<std::string> capture_output(const std::vector<std::string>& argv) {
   output.read_end.reset();
   auto status = child.wait();
   if (!status.ok())
-    return fail(ErrorCode::failed_precondition, fmt::format("{} failed ({}): {}", argv[0], to_string(status), text));
+    return fail(ErrorCode::failed_precondition,
+                fmt::format("{} failed ({}): {}", argv[0], to_string(status), text));
   return text;
 }
 

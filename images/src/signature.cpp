@@ -1,13 +1,12 @@
 #include "images/signature.h"
 
-#include <fmt/format.h>
-#include <sodium.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <fmt/format.h>
+#include <sodium.h>
 #include <sstream>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/files.h"
 #include "digest.h"
@@ -18,7 +17,9 @@ namespace {
 constexpr std::string_view scheme = "anchorhold-ed25519";
 constexpr std::size_t max_key_file_bytes = 1024;
 
-const unsigned char* as_bytes(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
+const unsigned char* as_bytes(std::string_view text) {
+  return reinterpret_cast<const unsigned char*>(text.data());
+}
 
 PublicKey make_public_key(std::string bytes) {
   Sha256 hash;
@@ -43,9 +44,10 @@ Status check_private(const std::filesystem::path& path) {
   struct stat info;
   if (lstat(path.c_str(), &info) != 0) return fail_errno(errno, fmt::format("reading {}", path.string()));
   if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0)
-    return fail(ErrorCode::permission_denied,
-                fmt::format("{} is a secret key that others could have read or replaced", path.string()),
-                fmt::format("make it yours and private (chmod 600), or remove it to get a new key and build again"));
+    return fail(
+        ErrorCode::permission_denied,
+        fmt::format("{} is a secret key that others could have read or replaced", path.string()),
+        fmt::format("make it yours and private (chmod 600), or remove it to get a new key and build again"));
   return {};
 }
 
@@ -60,7 +62,9 @@ SigningKey& SigningKey::operator=(SigningKey&& other) noexcept {
   return *this;
 }
 
-SigningKey::~SigningKey() { sodium_memzero(secret_.data(), secret_.size()); }
+SigningKey::~SigningKey() {
+  sodium_memzero(secret_.data(), secret_.size());
+}
 
 Result<SigningKey> SigningKey::load_or_create(const std::filesystem::path& folder) {
   ANCHORHOLD_CHECK(start_sodium());
@@ -78,7 +82,8 @@ Result<SigningKey> SigningKey::load_or_create(const std::filesystem::path& folde
   } else {
     ANCHORHOLD_CHECK(check_private(path));
     auto words = words_of(ANCHORHOLD_TRY(read_file(path, max_key_file_bytes)));
-    auto bytes = words.size() == 2 && words[0] == scheme ? from_hex(words[1], crypto_sign_SECRETKEYBYTES) : "";
+    auto bytes =
+        words.size() == 2 && words[0] == scheme ? from_hex(words[1], crypto_sign_SECRETKEYBYTES) : "";
     if (bytes.empty())
       return fail(ErrorCode::data_loss, fmt::format("{} is not a signing key", path.string()),
                   "remove it to get a new key, then build the images again");
@@ -95,8 +100,8 @@ Result<SigningKey> SigningKey::load_or_create(const std::filesystem::path& folde
 
 std::string SigningKey::sign(std::string_view bytes) const {
   std::string signature(crypto_sign_BYTES, '\0');
-  crypto_sign_detached(reinterpret_cast<unsigned char*>(signature.data()), nullptr, as_bytes(bytes), bytes.size(),
-                       as_bytes(secret_));
+  crypto_sign_detached(reinterpret_cast<unsigned char*>(signature.data()), nullptr, as_bytes(bytes),
+                       bytes.size(), as_bytes(secret_));
   return fmt::format("{} {} {}\n", scheme, public_key_.id, to_hex(signature));
 }
 
@@ -110,9 +115,11 @@ Result<std::vector<PublicKey>> load_trusted_keys(const std::vector<std::filesyst
     for (const auto& entry : entries) {
       if (entry.path().extension() != ".pub") continue;
       auto words = words_of(ANCHORHOLD_TRY(read_file(entry.path(), max_key_file_bytes)));
-      auto bytes = words.size() == 2 && words[0] == scheme ? from_hex(words[1], crypto_sign_PUBLICKEYBYTES) : "";
+      auto bytes =
+          words.size() == 2 && words[0] == scheme ? from_hex(words[1], crypto_sign_PUBLICKEYBYTES) : "";
       if (bytes.empty())
-        return fail(ErrorCode::data_loss, fmt::format("{} is not a public key", entry.path().string()), "remove it");
+        return fail(ErrorCode::data_loss, fmt::format("{} is not a public key", entry.path().string()),
+                    "remove it");
       keys.push_back(make_public_key(std::move(bytes)));
     }
   }
@@ -125,11 +132,13 @@ Result<std::string> check_signature(std::string_view bytes, std::string_view sig
   auto words = words_of(signature_text);
   auto signature = words.size() == 3 && words[0] == scheme ? from_hex(words[2], crypto_sign_BYTES) : "";
   if (signature.empty()) return fail(ErrorCode::data_loss, "the signature is malformed");
-  auto key = std::find_if(trusted.begin(), trusted.end(), [&](const PublicKey& k) { return k.id == words[1]; });
+  auto key =
+      std::find_if(trusted.begin(), trusted.end(), [&](const PublicKey& k) { return k.id == words[1]; });
   if (key == trusted.end())
     return fail(ErrorCode::permission_denied, fmt::format("the key \"{}\" that signed is not trusted here",
                                                           is_hex(words[1], 16) ? words[1] : "?"));
-  if (crypto_sign_verify_detached(as_bytes(signature), as_bytes(bytes), bytes.size(), as_bytes(key->bytes)) != 0)
+  if (crypto_sign_verify_detached(as_bytes(signature), as_bytes(bytes), bytes.size(), as_bytes(key->bytes)) !=
+      0)
     return fail(ErrorCode::data_loss, "the signature does not fit: one of the two was changed");
   return key->id;
 }

@@ -1,13 +1,12 @@
 #include "stages.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/id.h"
 #include "digest.h"
@@ -19,7 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-// The salt is the word "anchorhold": it separates our trees from others', and a random one would change every digest.
+// The salt is the word "anchorhold": it separates our trees from others', and a random one would change every
+// digest.
 constexpr std::string_view verity_salt = "616e63686f72686f6c64";
 
 Result<UniqueFd> open_file(const fs::path& path, int flags) {
@@ -38,7 +38,8 @@ Result<std::uint64_t> size_of(int fd, const fs::path& path) {
   struct stat info;
   if (fstat(fd, &info) != 0) return fail_errno(errno, fmt::format("reading {}", path.string()));
   if (!S_ISREG(info.st_mode) || info.st_size == 0)
-    return fail(ErrorCode::failed_precondition, fmt::format("the build wrote no file {}", path.filename().string()));
+    return fail(ErrorCode::failed_precondition,
+                fmt::format("the build wrote no file {}", path.filename().string()));
   return static_cast<std::uint64_t>(info.st_size);
 }
 
@@ -51,11 +52,13 @@ std::string describe(const FinishedStage& stage) {
   return document.dump(2) + "\n";
 }
 
-std::optional<FinishedStage> read_description(const std::string& text, const StagePlan& plan, const std::string& file) {
+std::optional<FinishedStage> read_description(const std::string& text, const StagePlan& plan,
+                                              const std::string& file) {
   try {
     auto document = json::parse(text);
     FinishedStage stage;
-    stage.component = {file, document.at("size").get<std::uint64_t>(), document.at("digest").get<std::string>()};
+    stage.component = {file, document.at("size").get<std::uint64_t>(),
+                       document.at("digest").get<std::string>()};
     if (plan.verity) {
       const auto& verity = document.at("verity");
       stage.verity = Verity{verity.at("root_hash").get<std::string>(), verity.at("salt").get<std::string>(),
@@ -68,7 +71,8 @@ std::optional<FinishedStage> read_description(const std::string& text, const Sta
 }
 
 // Whether the folder holds the stage unharmed; reads all of it.
-std::optional<FinishedStage> read_stage(const ImageStore& store, const StagePlan& plan, const fs::path& folder) {
+std::optional<FinishedStage> read_stage(const ImageStore& store, const StagePlan& plan,
+                                        const fs::path& folder) {
   auto text = read_file(folder / "stage.json", 64 * 1024);
   if (!text) return std::nullopt;
   auto stage = read_description(*text, plan, fs::relative(folder / plan.file, store.root()));
@@ -82,14 +86,17 @@ std::optional<FinishedStage> read_stage(const ImageStore& store, const StagePlan
   return stage;
 }
 
-std::string folder_prefix(const StagePlan& plan) { return fmt::format("{}-{}", to_string(plan.stage), plan.inputs); }
+std::string folder_prefix(const StagePlan& plan) {
+  return fmt::format("{}-{}", to_string(plan.stage), plan.inputs);
+}
 
 Status check_limit(const StagePlan& plan, const fs::path& file) {
   std::error_code error;
   ByteSize size{fs::file_size(file, error)};
   if (error || plan.limit.bytes == 0 || size <= plan.limit) return {};
   return fail(ErrorCode::resource_exhausted,
-              fmt::format("the {} is {} large, the recipe allows {}", to_string(plan.stage), to_string(size), to_string(plan.limit)),
+              fmt::format("the {} is {} large, the recipe allows {}", to_string(plan.stage), to_string(size),
+                          to_string(plan.limit)),
               "take packages out of the recipe, or raise its limit_mib");
 }
 
@@ -118,10 +125,11 @@ Result<Verity> append_verity(const fs::path& file) {
   if (program.empty())
     return fail(ErrorCode::failed_precondition, "building the root file system needs the program veritysetup",
                 "run: sudo apt-get install cryptsetup-bin");
-  auto output = ANCHORHOLD_TRY(capture_output(
-      {program, "format", "--no-superblock", "--hash=sha256", "--data-block-size=4096", "--hash-block-size=4096",
-       fmt::format("--data-blocks={}", verity.data_blocks), fmt::format("--hash-offset={}", data_bytes),
-       fmt::format("--salt={}", verity.salt), file.string(), file.string()}));
+  auto output = ANCHORHOLD_TRY(
+      capture_output({program, "format", "--no-superblock", "--hash=sha256", "--data-block-size=4096",
+                      "--hash-block-size=4096", fmt::format("--data-blocks={}", verity.data_blocks),
+                      fmt::format("--hash-offset={}", data_bytes), fmt::format("--salt={}", verity.salt),
+                      file.string(), file.string()}));
   auto at = output.find("Root hash:");
   if (at != std::string::npos) at = output.find_first_not_of(" \t", at + 10);
   if (at != std::string::npos) verity.root_hash = output.substr(at, 64);
@@ -133,7 +141,8 @@ Result<Verity> append_verity(const fs::path& file) {
 std::optional<FinishedStage> find_stage(const ImageStore& store, const StagePlan& plan) {
   std::vector<fs::path> candidates;
   std::error_code error;
-  for (fs::directory_iterator it(store.root() / "stages", error), end; !error && it != end; it.increment(error))
+  for (fs::directory_iterator it(store.root() / "stages", error), end; !error && it != end;
+       it.increment(error))
     if (it->path().filename().string().starts_with(folder_prefix(plan))) candidates.push_back(it->path());
   std::sort(candidates.rbegin(), candidates.rend());
   for (const auto& folder : candidates)

@@ -16,7 +16,8 @@ struct FinishedStage {
 };
 
 // What makes a stage: writes one file. The folder is empty scratch on the store's file system.
-using MakeFile = std::function<Status(const std::filesystem::path& output, const std::filesystem::path& scratch)>;
+using MakeFile =
+    std::function<Status(const std::filesystem::path& output, const std::filesystem::path& scratch)>;
 
 struct StagePlan {
   Stage stage;
@@ -27,7 +28,8 @@ struct StagePlan {
   MakeFile make;
 };
 
-// A stage with these inputs whose bytes are still what was built, the newest first; none when there is no such.
+// A stage with these inputs whose bytes are still what was built, the newest first; none when there is no
+// such.
 std::optional<FinishedStage> find_stage(const ImageStore& store, const StagePlan& plan);
 // Makes the stage aside and renames it into place. `suffix` tells refreshed builds of the same inputs apart.
 Result<FinishedStage> make_stage(const ImageStore& store, const StagePlan& plan, const std::string& suffix);

@@ -1,11 +1,10 @@
 #include "images/store.h"
 
-#include <fmt/format.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <fmt/format.h>
 #include <set>
+#include <sys/stat.h>
 
 #include "base/id.h"
 #include "base/paths.h"
@@ -15,7 +14,9 @@ namespace anchorhold::images {
 namespace fs = std::filesystem;
 namespace {
 
-std::string build_hint(const std::string& name) { return fmt::format("run: anchorhold image build {}", name); }
+std::string build_hint(const std::string& name) {
+  return fmt::format("run: anchorhold image build {}", name);
+}
 
 // Bytes on disk of everything below a path.
 ByteSize size_of_tree(const fs::path& path) {
@@ -45,8 +46,8 @@ Result<std::vector<fs::path>> entries_of(const fs::path& folder) {
   return entries;
 }
 
-// The stage folders that a manifest names, also when its signature is bad: garbage collection loses nothing that a
-// person could still want to look at.
+// The stage folders that a manifest names, also when its signature is bad: garbage collection loses nothing
+// that a person could still want to look at.
 void add_used_stages(const fs::path& manifest_path, std::set<std::string>& used) {
   auto text = read_file(manifest_path, max_manifest_bytes);
   if (!text) return;
@@ -54,6 +55,15 @@ void add_used_stages(const fs::path& manifest_path, std::set<std::string>& used)
   if (!manifest) return;
   for (const auto* component : {&manifest->kernel, &manifest->rootfs, &manifest->initrd})
     used.insert(fs::path(component->file).parent_path().filename());
+}
+
+// Removing does not wait for a build, which may take minutes.
+Result<FileLock> lock_for_removal(const ImageStore& store) {
+  auto held = store.lock(FileLock::Wait::no);
+  if (!held && held.error().code == ErrorCode::unavailable)
+    return fail(ErrorCode::unavailable, "an image is being built in this store",
+                "try again when the build has ended");
+  return held;
 }
 
 std::string size_problem(const fs::path& root, const Manifest& manifest) {
@@ -70,7 +80,8 @@ std::string size_problem(const fs::path& root, const Manifest& manifest) {
 }  // namespace
 
 Result<ImageStore> ImageStore::open(fs::path root, std::vector<fs::path> trusted) {
-  for (const char* part : {"images", "stages", "building", "logs"}) ANCHORHOLD_CHECK(make_directories(root / part));
+  for (const char* part : {"images", "stages", "building", "logs"})
+    ANCHORHOLD_CHECK(make_directories(root / part));
   return ImageStore(std::move(root), std::move(trusted));
 }
 
@@ -80,7 +91,9 @@ Result<ImageStore> ImageStore::open_default() {
   return open(cache / "images", {config / "image-keys" / "trusted", "/etc/anchorhold/image-keys"});
 }
 
-Result<FileLock> ImageStore::lock(FileLock::Wait wait) const { return FileLock::acquire(root_ / "lock", wait); }
+Result<FileLock> ImageStore::lock(FileLock::Wait wait) const {
+  return FileLock::acquire(root_ / "lock", wait);
+}
 
 Result<ImageStore::SignedManifest> ImageStore::read_manifest(const std::string& name) const {
   if (!is_valid_name(name))
@@ -106,8 +119,9 @@ Result<ImageStore::SignedManifest> ImageStore::read_manifest(const std::string& 
   auto manifest = parse_manifest(*text);
   if (!manifest) return blame(manifest.error(), "manifest.json");
   if (manifest->name != name)
-    return blame({ErrorCode::failed_precondition, fmt::format("it is the manifest of \"{}\"", manifest->name), {}},
-                 "manifest.json");
+    return blame(
+        {ErrorCode::failed_precondition, fmt::format("it is the manifest of \"{}\"", manifest->name), {}},
+        "manifest.json");
   return SignedManifest{*std::move(manifest), *std::move(key_id)};
 }
 
@@ -139,8 +153,9 @@ Result<std::vector<ImageInfo>> ImageStore::list() const {
 Status ImageStore::remove(const std::string& name) const {
   std::error_code error;
   if (!is_valid_name(name) || !fs::exists(image_folder(name), error))
-    return fail(ErrorCode::not_found, fmt::format("there is no image \"{}\"", name), "run: anchorhold image list");
-  auto held = ANCHORHOLD_TRY(lock(FileLock::Wait::yes));
+    return fail(ErrorCode::not_found, fmt::format("there is no image \"{}\"", name),
+                "run: anchorhold image list");
+  auto held = ANCHORHOLD_TRY(lock_for_removal(*this));
   // Out of sight at once, then gone.
   auto aside = root_ / "building" / ("removed-" + random_hex(6));
   fs::rename(image_folder(name), aside, error);
@@ -150,12 +165,10 @@ Status ImageStore::remove(const std::string& name) const {
 }
 
 Result<CollectedGarbage> ImageStore::collect_garbage() const {
-  auto held = lock(FileLock::Wait::no);
-  if (!held && held.error().code == ErrorCode::unavailable)
-    return fail(ErrorCode::unavailable, "an image is being built in this store", "try again when the build has ended");
-  if (!held) return fail(held.error());
+  auto held = ANCHORHOLD_TRY(lock_for_removal(*this));
   std::set<std::string> used;
-  for (const auto& folder : ANCHORHOLD_TRY(entries_of(root_ / "images"))) add_used_stages(folder / "manifest.json", used);
+  for (const auto& folder : ANCHORHOLD_TRY(entries_of(root_ / "images")))
+    add_used_stages(folder / "manifest.json", used);
   CollectedGarbage garbage;
   auto drop = [&](const fs::path& path) -> Status {
     garbage.freed.bytes += size_of_tree(path).bytes;

@@ -1,10 +1,9 @@
 #include "images/verified_image.h"
 
+#include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-
-#include <cerrno>
 
 #include "digest.h"
 
@@ -21,8 +20,10 @@ Result<VerifiedImage::File> open_component(const ImageStore& store, const std::s
                                            const Component& component) {
   VerifiedImage::File file{store.root() / component.file, {}};
   file.descriptor.reset(open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!file.descriptor && errno == ENOENT) return refuse(file.path, name, ErrorCode::failed_precondition, "is missing");
-  if (!file.descriptor) return fail_errno(errno, fmt::format("image \"{}\": opening {}", name, file.path.string()));
+  if (!file.descriptor && errno == ENOENT)
+    return refuse(file.path, name, ErrorCode::failed_precondition, "is missing");
+  if (!file.descriptor)
+    return fail_errno(errno, fmt::format("image \"{}\": opening {}", name, file.path.string()));
   struct stat info;
   if (fstat(file.descriptor.get(), &info) != 0 || !S_ISREG(info.st_mode))
     return refuse(file.path, name, ErrorCode::data_loss, "is not a regular file");
@@ -59,7 +60,8 @@ Result<VerifiedImage> VerifiedImage::verify(const ImageStore& store, const std::
 
 std::string VerifiedImage::kernel_command_line(std::string_view device, ByteSize scratch) const {
   const Verity& verity = manifest_.verity;
-  // dm-mod.create: Linux, Documentation/admin-guide/device-mapper/dm-init.rst. Sizes of the table are 512-byte sectors.
+  // dm-mod.create: Linux, Documentation/admin-guide/device-mapper/dm-init.rst. Sizes of the table are
+  // 512-byte sectors.
   return fmt::format(
       "dm-mod.create=\"root,,,ro,0 {} verity 1 {} {} {} {} {} {} sha256 {} {} 1 panic_on_corruption\" "
       "anchorhold.root=/dev/dm-0 anchorhold.scratch={}",

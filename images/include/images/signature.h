@@ -1,5 +1,5 @@
-// Ed25519 signatures of manifests (libsodium). A person's own images are signed with a key that is made at the first
-// build and never leaves the configuration folder; packaged images bring their public key.
+// Ed25519 signatures of manifests (libsodium). A person's own images are signed with a key that is made at
+// the first build and never leaves the configuration folder; packaged images bring their public key.
 #pragma once
 
 #include <filesystem>
@@ -18,8 +18,8 @@ struct PublicKey {
 
 class SigningKey {
  public:
-  // Reads the secret key FOLDER/signing.key (0600), or makes it, and its public half FOLDER/trusted/<id>.pub. A key that
-  // others can read, or that belongs to somebody else, is refused.
+  // Reads the secret key FOLDER/signing.key (0600), or makes it, and its public half FOLDER/trusted/<id>.pub.
+  // A key that others can read, or that belongs to somebody else, is refused.
   static Result<SigningKey> load_or_create(const std::filesystem::path& folder);
   SigningKey(SigningKey&&) noexcept;
   SigningKey& operator=(SigningKey&&) noexcept;

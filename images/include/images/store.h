@@ -20,7 +20,8 @@ namespace anchorhold::images {
 
 struct ImageInfo {
   std::string name;
-  // Whether its manifest is signed by a trusted key and its files are there in full size; contents are not read.
+  // Whether its manifest is signed by a trusted key and its files are there in full size; contents are not
+  // read.
   bool usable = false;
   std::string problem;  // when it is not
   std::string description;
@@ -48,7 +49,8 @@ class ImageStore {
 
   // All images, by name. Does not read their files; see VerifiedImage for that.
   Result<std::vector<ImageInfo>> list() const;
-  // Forgets the image; its stages stay until gc(). Running guests keep what they have open.
+  // Forgets the image; its stages stay until collect_garbage(). Running guests keep what they have open.
+  // While a build is under way: unavailable.
   Status remove(const std::string& name) const;
   // Removes stages that no image uses and builds that were given up. While a build is under way: unavailable.
   Result<CollectedGarbage> collect_garbage() const;

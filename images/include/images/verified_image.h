@@ -1,5 +1,6 @@
-// An image that was checked just now: the proof that a hypervisor asks for before it starts anything. Manifest and
-// signature, then every byte of kernel, root file system and initial RAM disk. There is no other way to make one.
+// An image that was checked just now: the proof that a hypervisor asks for before it starts anything.
+// Manifest and signature, then every byte of kernel, root file system and initial RAM disk. There is no other
+// way to make one.
 #pragma once
 
 #include <filesystem>
@@ -14,8 +15,8 @@ namespace anchorhold::images {
 
 class VerifiedImage {
  public:
-  // Reads the whole image, about 0.3 s on two cores with SHA instructions; call it on a worker. An error names the file
-  // that is wrong and the command that repairs it.
+  // Reads the whole image, about 0.3 s on two cores with SHA instructions; call it on a worker. An error
+  // names the file that is wrong and the command that repairs it.
   static Result<VerifiedImage> verify(const ImageStore& store, const std::string& name);
 
   struct File {
@@ -29,8 +30,9 @@ class VerifiedImage {
   const File& rootfs() const { return rootfs_; }
   const File& initrd() const { return initrd_; }
 
-  // The kernel's words for a root file system that lies on `device` ("/dev/vda"): dm-verity makes /dev/dm-0 of it, which
-  // the agent mounts under an overlay of at most `scratch` bytes. A read of a changed block stops the guest.
+  // The kernel's words for a root file system that lies on `device` ("/dev/vda"): dm-verity makes /dev/dm-0
+  // of it, which the agent mounts under an overlay of at most `scratch` bytes. A read of a changed block
+  // stops the guest.
   std::string kernel_command_line(std::string_view device, ByteSize scratch) const;
 
  private:

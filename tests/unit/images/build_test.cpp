@@ -136,8 +136,8 @@ TEST(Build, ReportsProgressAndOutput) {
   };
   ASSERT_TRUE(build(tiny.store(), "tiny", options));
   EXPECT_THAT(seen, ElementsAre("kernel started ", "kernel output compiling", "kernel output a warning",
-                                "kernel finished ", "rootfs started ", "rootfs 50 half way", "rootfs finished ",
-                                "initrd started ", "initrd finished "));
+                                "kernel finished ", "rootfs started ", "rootfs 50 half way",
+                                "rootfs finished ", "initrd started ", "initrd finished "));
   seen.clear();
   ASSERT_TRUE(build(tiny.store(), "tiny", options));
   EXPECT_THAT(seen, ElementsAre("kernel cached ", "rootfs cached ", "initrd cached "));
@@ -147,7 +147,8 @@ TEST(Build, AFailingScriptSaysWhyAndHarmsNothing) {
   TinyRecipe tiny;
   auto first = tiny.build();
   ASSERT_TRUE(first);
-  tiny.set_script("rootfs", "echo fetching; echo 'no such mirror' >&2; head -c 100 /dev/zero > \"$1\"; exit 7");
+  tiny.set_script("rootfs",
+                  "echo fetching; echo 'no such mirror' >&2; head -c 100 /dev/zero > \"$1\"; exit 7");
   auto failed = tiny.build();
   ASSERT_FALSE(failed);
   EXPECT_THAT(failed.error().message, HasSubstr("building the rootfs"));

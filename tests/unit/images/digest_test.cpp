@@ -11,7 +11,8 @@ namespace {
 TEST(Digest, Sha256IsTheStandards) {
   Sha256 hash;
   hash.update("abc");
-  EXPECT_EQ(to_hex(hash.finish()), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");  // FIPS 180-4
+  EXPECT_EQ(to_hex(hash.finish()),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");  // FIPS 180-4
   EXPECT_EQ(to_hex(hash.finish()), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 }
 
@@ -31,8 +32,9 @@ TEST(Digest, OfAFileIsThatOfItsPieces) {
   auto directory = TemporaryDirectory::create("digest-test");
   ASSERT_TRUE(directory);
   auto path = directory->path() / "file";
-  for (std::size_t size : {std::size_t(1), std::size_t(digest_piece_bytes) - 1, std::size_t(digest_piece_bytes),
-                           std::size_t(digest_piece_bytes) + 1, std::size_t(5 * digest_piece_bytes + 777)}) {
+  for (std::size_t size :
+       {std::size_t(1), std::size_t(digest_piece_bytes) - 1, std::size_t(digest_piece_bytes),
+        std::size_t(digest_piece_bytes) + 1, std::size_t(5 * digest_piece_bytes + 777)}) {
     std::string bytes(size, '\0');
     for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 13);
     ASSERT_TRUE(write_file_atomic(path, bytes));

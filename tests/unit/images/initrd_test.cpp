@@ -1,7 +1,6 @@
 #include "initrd.h"
 
 #include <gtest/gtest.h>
-
 #include <map>
 #include <string>
 
@@ -23,7 +22,9 @@ std::map<std::string, Member> read_archive(const std::string& archive) {
   std::size_t at = 0;
   for (;;) {
     if (archive.compare(at, 6, "070701") != 0) ADD_FAILURE() << "no magic at " << at;
-    auto field = [&](int index) { return static_cast<unsigned>(std::stoul(archive.substr(at + 6 + 8 * index, 8), nullptr, 16)); };
+    auto field = [&](int index) {
+      return static_cast<unsigned>(std::stoul(archive.substr(at + 6 + 8 * index, 8), nullptr, 16));
+    };
     Member member{field(1), field(9), field(10), field(2), field(5), {}};
     std::size_t name_size = field(11), size = field(6);
     std::string name = archive.substr(at + 110, name_size - 1);

@@ -1,13 +1,12 @@
 // Builds that are stopped, killed, or meet another build.
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <fstream>
 #include <thread>
+#include <unistd.h>
 
 #include "tiny_recipe.h"
 
@@ -126,7 +125,10 @@ TEST(InterruptedBuild, TwoBuildersAtOnceBuildOnce) {
   std::thread second([&] { results[1] = build(tiny.store(), "tiny", options); });
   EXPECT_TRUE(eventually([&] { return waited.load(); }));
   // Opening for writing waits for the script to open for reading.
-  { std::ofstream gate(fifo); gate << "go\n"; }
+  {
+    std::ofstream gate(fifo);
+    gate << "go\n";
+  }
   first.join();
   second.join();
   ASSERT_TRUE(*results[0]);

@@ -1,8 +1,7 @@
 #include "images/manifest.h"
 
-#include <gtest/gtest.h>
-
 #include <functional>
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 namespace anchorhold::images {
@@ -85,7 +84,8 @@ TEST(Manifest, RefusesWhatIsNoDocument) {
 
 TEST(Manifest, NamesAreShortAndPlain) {
   for (const char* name : {"base", "full", "a", "0", "my-image-2"}) EXPECT_TRUE(is_valid_name(name)) << name;
-  for (const char* name : {"", "-a", "A", "a_b", "a.b", "a/b", "..", "a b", "ä"}) EXPECT_FALSE(is_valid_name(name)) << name;
+  for (const char* name : {"", "-a", "A", "a_b", "a.b", "a/b", "..", "a b", "ä"})
+    EXPECT_FALSE(is_valid_name(name)) << name;
 }
 
 }  // namespace

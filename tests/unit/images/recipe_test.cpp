@@ -38,9 +38,11 @@ TEST(Recipe, AnUnknownOneNamesThoseThereAre) {
 }
 
 TEST(Recipe, AMalformedOneIsAnError) {
-  for (const char* text : {"", "{}", "[]", R"({"format":2})", R"({"format":1,"description":"x","kernel":{},"rootfs":{}})",
-                           R"({"format":1,"description":"x","kernel":{"script":"k","inputs":[3]},"rootfs":{"script":"r","inputs":[]}})",
-                           R"({"format":1,"description":"x","kernel":{"script":"k","inputs":[],"versions":[[]]},"rootfs":{"script":"r","inputs":[]}})"})
+  for (
+      const char* text :
+      {"", "{}", "[]", R"({"format":2})", R"({"format":1,"description":"x","kernel":{},"rootfs":{}})",
+       R"({"format":1,"description":"x","kernel":{"script":"k","inputs":[3]},"rootfs":{"script":"r","inputs":[]}})",
+       R"({"format":1,"description":"x","kernel":{"script":"k","inputs":[],"versions":[[]]},"rootfs":{"script":"r","inputs":[]}})"})
     EXPECT_FALSE(parse_recipe(text, "x", "/recipes/x")) << text;
 }
 

@@ -12,7 +12,9 @@ class SignatureTest : public ::testing::Test {
  protected:
   std::filesystem::path folder(const char* name) { return directory_->path() / name; }
   SigningKey key(const char* name) { return SigningKey::load_or_create(folder(name)).value(); }
-  std::vector<PublicKey> trusted(const char* name) { return load_trusted_keys({folder(name) / "trusted"}).value(); }
+  std::vector<PublicKey> trusted(const char* name) {
+    return load_trusted_keys({folder(name) / "trusted"}).value();
+  }
 
   Result<TemporaryDirectory> directory_ = TemporaryDirectory::create("signature-test");
 };

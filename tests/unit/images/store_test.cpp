@@ -28,7 +28,8 @@ TEST(Store, ListsWhatIsThereAndWhatIsWrongWithIt) {
   EXPECT_EQ(info.description, "a tiny image");
   EXPECT_EQ(info.kernel_version, "6.1-tiny");
   EXPECT_EQ(info.key_id.size(), 16u);
-  EXPECT_EQ(info.size.bytes, built->manifest.kernel.size + built->manifest.rootfs.size + built->manifest.initrd.size);
+  EXPECT_EQ(info.size.bytes,
+            built->manifest.kernel.size + built->manifest.rootfs.size + built->manifest.initrd.size);
   EXPECT_GT(info.built_unix_seconds, 0);
 
   fs::resize_file(store.root() / built->manifest.rootfs.file, 1);
@@ -86,14 +87,19 @@ TEST(Store, AnImageWithABadSignatureKeepsItsStages) {
   EXPECT_TRUE(store.collect_garbage()->removed.empty());
 }
 
-TEST(Store, NothingIsCollectedUnderABuild) {
+TEST(Store, NothingIsRemovedUnderABuild) {
   TinyRecipe tiny;
+  ASSERT_TRUE(tiny.build());
   auto store = tiny.store();
   auto held = store.lock(FileLock::Wait::yes);
   ASSERT_TRUE(held);
   auto garbage = store.collect_garbage();
   ASSERT_FALSE(garbage);
   EXPECT_EQ(garbage.error().code, ErrorCode::unavailable);
+  auto removed = store.remove("tiny");
+  ASSERT_FALSE(removed);
+  EXPECT_EQ(removed.error().code, ErrorCode::unavailable);
+  EXPECT_TRUE(tiny.verify());
 }
 
 TEST(Store, UnknownNamesAreNotRemoved) {

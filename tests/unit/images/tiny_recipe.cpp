@@ -1,11 +1,10 @@
 #include "tiny_recipe.h"
 
+#include <chrono>
 #include <fmt/format.h>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-
-#include <chrono>
-#include <fstream>
 #include <thread>
 
 namespace anchorhold::images {
@@ -29,11 +28,11 @@ void TinyRecipe::set_script(std::string_view stage, const std::string& body) con
 }
 
 void TinyRecipe::set_recipe(const std::string& kernel_extra, const std::string& rootfs_extra) const {
-  write("recipes/tiny/recipe.json",
-        fmt::format(R"({{"format": 1, "description": "a tiny image",
+  write("recipes/tiny/recipe.json", fmt::format(R"({{"format": 1, "description": "a tiny image",
 "kernel": {{"script": "kernel.sh", "inputs": []{}{}}},
 "rootfs": {{"script": "rootfs.sh", "inputs": []{}{}}}}})",
-                    kernel_extra.empty() ? "" : ", ", kernel_extra, rootfs_extra.empty() ? "" : ", ", rootfs_extra));
+                                                kernel_extra.empty() ? "" : ", ", kernel_extra,
+                                                rootfs_extra.empty() ? "" : ", ", rootfs_extra));
 }
 
 std::vector<std::string> TinyRecipe::runs() const {
@@ -43,7 +42,9 @@ std::vector<std::string> TinyRecipe::runs() const {
   return lines;
 }
 
-ImageStore TinyRecipe::store() const { return ImageStore::open(path("store"), {path("keys/trusted")}).value(); }
+ImageStore TinyRecipe::store() const {
+  return ImageStore::open(path("store"), {path("keys/trusted")}).value();
+}
 
 BuildOptions TinyRecipe::options() const {
   BuildOptions options;

@@ -26,7 +26,9 @@ class TinyRecipe {
 
   ImageStore store() const;
   BuildOptions options() const;
-  Result<BuiltImage> build(std::stop_token stop = {}) const { return images::build(store(), "tiny", options(), stop); }
+  Result<BuiltImage> build(std::stop_token stop = {}) const {
+    return images::build(store(), "tiny", options(), stop);
+  }
   Result<VerifiedImage> verify() const { return VerifiedImage::verify(store(), "tiny"); }
 
  private:

@@ -53,7 +53,8 @@ class VerifiedImageTest : public ::testing::Test {
 TEST_F(VerifiedImageTest, AFlippedByteAnywhereIsRefused) {
   for (const auto* component : {&manifest_.kernel, &manifest_.rootfs, &manifest_.initrd}) {
     auto path = file(*component);
-    for (off_t offset : {off_t(0), static_cast<off_t>(component->size / 2), static_cast<off_t>(component->size - 1)}) {
+    for (off_t offset :
+         {off_t(0), static_cast<off_t>(component->size / 2), static_cast<off_t>(component->size - 1)}) {
       flip(path, offset);
       expect_refusal(path.filename());
     }
@@ -149,7 +150,8 @@ TEST_F(VerifiedImageTest, KeepsTheCheckedBytesOpen) {
   auto path = image->kernel().path;
   ASSERT_TRUE(write_file_atomic(path, "replaced"));
   std::string bytes(manifest_.kernel.size, '\0');
-  ASSERT_EQ(pread(image->kernel().descriptor.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+  ASSERT_EQ(pread(image->kernel().descriptor.get(), bytes.data(), bytes.size(), 0),
+            static_cast<ssize_t>(bytes.size()));
   EXPECT_THAT(bytes, HasSubstr("Linux version 6.1-tiny"));
   EXPECT_NE(fcntl(image->kernel().descriptor.get(), F_GETFL) & O_ACCMODE, O_RDWR);
 }
@@ -160,7 +162,8 @@ TEST_F(VerifiedImageTest, TheCommandLineHasTheTreesParameters) {
   EXPECT_EQ(image->kernel_command_line("/dev/vda", ByteSize::mib(1)),
             "dm-mod.create=\"root,,,ro,0 40 verity 1 /dev/vda /dev/vda 4096 4096 5 5 sha256 " +
                 manifest_.verity.root_hash +
-                " 616e63686f72686f6c64 1 panic_on_corruption\" anchorhold.root=/dev/dm-0 anchorhold.scratch=1048576");
+                " 616e63686f72686f6c64 1 panic_on_corruption\" anchorhold.root=/dev/dm-0 "
+                "anchorhold.scratch=1048576");
 }
 
 }  // namespace
