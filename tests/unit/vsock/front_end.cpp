@@ -293,6 +293,9 @@ void GuestStream::handle(const GuestDriver::Received& r) {
         say(6);
       }
       break;
+    case 6:
+      told_credit = true;
+      break;
     case 7:
       if (!stall) told_forwarded = received;
       say(6);

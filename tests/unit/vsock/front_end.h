@@ -142,6 +142,7 @@ struct GuestStream {
   std::uint32_t shutdown = 0;  // flags the device sent
   std::vector<std::byte> data = {};
   std::uint32_t told_forwarded = 0;
+  bool told_credit = false;  // a CREDIT_UPDATE came
   bool stall = false;  // does not read: gives no credit back
 
   Packet packet(std::uint16_t operation, std::uint32_t flags = 0) const;

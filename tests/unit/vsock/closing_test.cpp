@@ -1,0 +1,261 @@
+// How streams end, and what a stream that stalls does to the others.
+#include <gmock/gmock.h>
+
+#include <array>
+
+#include "fixture.h"
+
+namespace anchorhold::vsock::testing {
+namespace {
+
+constexpr std::uint32_t shutdown_receive = 1, shutdown_send = 2, shutdown_both = 3;
+
+class Closing : public WithDevice {
+ protected:
+  void SetUp() override {
+    WithDevice::SetUp();
+    if (HasFatalFailure()) return;
+    connect();
+    listen(1024);
+  }
+  // How many bytes the guest can send to a host that does not read.
+  std::size_t fill_up(GuestStream& guest) {
+    std::vector<std::byte> block(GuestDriver::payload_limit);
+    fill(block, 3);
+    std::size_t total = 0;
+    for (;;) {
+      while (auto next = driver_->receive(Milliseconds(0)))
+        if (guest.takes(next->packet)) guest.handle(*next);
+      std::size_t count = guest.write(block);
+      total += count;
+      if (count > 0) continue;
+      // The credit is used up. Once the device has taken every packet, what it can take more it has announced.
+      std::uint32_t before = guest.peer_forwarded;
+      guest.say(7);
+      if (!guest.pump([&] { return guest.credit() > 0 || guest.told_credit; })) return 0;
+      guest.told_credit = false;
+      if (guest.credit() == 0 && guest.peer_forwarded == before) return total;
+    }
+  }
+};
+
+TEST_F(Closing, GuestHalfClosesAndTheHostAnswersStill) {
+  auto pair = guest_dials(50000, 1024);
+  ASSERT_TRUE(pair);
+  auto& guest = pair->guest;
+  guest.write(bytes_of("question"));
+  guest.say(4, shutdown_send);
+  EXPECT_EQ(read_text(pair->host.get(), 100), "question");  // until the end
+  ASSERT_TRUE(write_all(pair->host.get(), bytes_of("answer")));
+  pair->host.reset();
+  ASSERT_TRUE(guest.pump([&] { return (guest.shutdown & shutdown_send) || guest.reset; }));
+  EXPECT_EQ(text_of(guest.data), "answer");
+}
+
+TEST_F(Closing, HostHalfClosesAndTheGuestAnswersStill) {
+  auto pair = guest_dials(50000, 1024);
+  ASSERT_TRUE(pair);
+  auto& guest = pair->guest;
+  ASSERT_TRUE(write_all(pair->host.get(), bytes_of("question")));
+  ::shutdown(pair->host.get(), SHUT_WR);
+  ASSERT_TRUE(guest.pump([&] { return guest.shutdown != 0; }));
+  EXPECT_EQ(guest.shutdown, shutdown_send);
+  EXPECT_EQ(text_of(guest.data), "question");
+  guest.write(bytes_of("answer"));
+  guest.say(4, shutdown_both);
+  EXPECT_EQ(read_text(pair->host.get(), 100), "answer");
+  ASSERT_TRUE(guest.pump([&] { return guest.reset; }));
+}
+
+TEST_F(Closing, HostClosesAndWhatItWroteArrivesFirst) {
+  auto pair = guest_dials(50000, 1024);
+  ASSERT_TRUE(pair);
+  std::vector<std::byte> block(150'000);
+  fill(block, 5);
+  ASSERT_TRUE(write_all(pair->host.get(), block));
+  pair->host.reset();
+  ASSERT_TRUE(pair->guest.pump([&] { return pair->guest.shutdown == shutdown_both; }));
+  EXPECT_EQ(pair->guest.data, block);
+  // The guest confirms; then the name is free.
+  pair->guest.say(3);
+  EXPECT_TRUE(guest_dials(50000, 1024));
+}
+
+TEST_F(Closing, HostThatClosesWithoutReadingResetsTheStream) {
+  auto pair = guest_dials(50000, 1024);
+  ASSERT_TRUE(pair);
+  pair->guest.write(bytes_of("nobody reads this"));
+  // It is in the host's socket once the device has given the packet back.
+  while (driver_->unsent() > 0) ASSERT_TRUE(front_end_->wait_used(GuestDriver::tx, 0));
+  pair->host.reset();
+  ASSERT_TRUE(pair->guest.pump([&] { return pair->guest.reset; }));
+}
+
+TEST_F(Closing, HostStopsReadingOnly) {
+  auto pair = guest_dials(50000, 1024);
+  ASSERT_TRUE(pair);
+  auto& guest = pair->guest;
+  ::shutdown(pair->host.get(), SHUT_RD);
+  guest.write(bytes_of("too late"));
+  ASSERT_TRUE(guest.pump([&] { return guest.shutdown != 0; }));
+  EXPECT_EQ(guest.shutdown, shutdown_receive);
+  ASSERT_TRUE(write_all(pair->host.get(), bytes_of("still sending")));
+  ASSERT_TRUE(guest.pump([&] { return guest.data.size() == 13; }));
+}
+
+TEST_F(Closing, GuestStopsReadingOnly) {
+  auto pair = guest_dials(50000, 1024);
+  ASSERT_TRUE(pair);
+  pair->guest.say(4, shutdown_receive);
+  pair->guest.write(bytes_of("still sending"));
+  EXPECT_EQ(read_text(pair->host.get(), 13), "still sending");
+  EXPECT_EQ(::send(pair->host.get(), "x", 1, MSG_NOSIGNAL), -1);
+  EXPECT_EQ(errno, EPIPE);
+}
+
+TEST_F(Closing, GuestResets) {
+  auto pair = guest_dials(50000, 1024);
+  ASSERT_TRUE(pair);
+  pair->guest.say(3);
+  EXPECT_EQ(read_text(pair->host.get(), 1), "");
+  auto statistics = device_->statistics();
+  ASSERT_TRUE(statistics);
+  EXPECT_EQ(statistics->open_streams, 0u);
+}
+
+TEST_F(Closing, WhatTheGuestSentBeforeItClosedReachesAHostThatReadsLater) {
+  auto pair = guest_dials(50000, 1024);
+  ASSERT_TRUE(pair);
+  auto& guest = pair->guest;
+  std::size_t total = fill_up(guest);
+  ASSERT_GT(total, 256u << 10);
+  guest.say(4, shutdown_both);
+  guest.say(3);  // a guest that does not wait for the answer, as Linux does after eight seconds
+  // The guest may use the name again while the old bytes still wait.
+  auto next = guest_dials(50000, 1024);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(read_text(pair->host.get(), 4u << 20).size(), total);
+  next->guest.write(bytes_of("new"));
+  EXPECT_EQ(read_text(next->host.get(), 3), "new");
+}
+
+TEST_F(Closing, StreamThatNobodyReadsStopsOnlyItself) {
+  auto stalled = guest_dials(50000, 1024);
+  auto lively = guest_dials(50001, 1024);
+  ASSERT_TRUE(stalled && lively);
+  std::size_t total = fill_up(stalled->guest);
+  // The host's socket, and the backlog of one stream.
+  EXPECT_GE(total, 256u << 10);
+  EXPECT_LE(total, 2u << 20);
+  for (int i = 0; i < 100; ++i) {
+    lively->guest.write(bytes_of("ping"));
+    ASSERT_EQ(read_text(lively->host.get(), 4), "ping");
+    ASSERT_TRUE(write_all(lively->host.get(), bytes_of("pong")));
+    lively->guest.data.clear();
+    ASSERT_TRUE(lively->guest.pump([&] { return lively->guest.data.size() == 4; }));
+  }
+  // Once it is read, it goes on, and nothing was lost.
+  EXPECT_EQ(read_text(stalled->host.get(), total).size(), total);
+  ASSERT_TRUE(stalled->guest.pump([&] { return stalled->guest.credit() > 0; }));
+  stalled->guest.write(bytes_of("on"));
+  EXPECT_EQ(read_text(stalled->host.get(), 2), "on");
+}
+
+TEST_F(Closing, GuestThatGivesNoCreditStopsOnlyThatStream) {
+  auto stalled = guest_dials(50000, 1024);
+  auto lively = guest_dials(50001, 1024);
+  ASSERT_TRUE(stalled && lively);
+  stalled->guest.stall = true;
+  ASSERT_TRUE(set_nonblocking(stalled->host.get()));
+  std::vector<std::byte> block(64 << 10);
+  fill(block, 9);
+  std::size_t written = 0, taken_at_stall = 0;
+  auto write_more = [&] {
+    for (;;) {
+      ssize_t count = ::send(stalled->host.get(), block.data(), block.size(), MSG_NOSIGNAL);
+      if (count <= 0) return;
+      written += static_cast<std::size_t>(count);
+    }
+  };
+  // Until the guest holds all the credit it gave, and the socket is full behind it.
+  while (stalled->guest.received < 256u << 10) {
+    write_more();
+    auto next = driver_->receive();
+    ASSERT_TRUE(next);
+    if (stalled->guest.takes(next->packet)) stalled->guest.handle(*next);
+  }
+  write_more();
+  taken_at_stall = stalled->guest.received;
+  EXPECT_EQ(taken_at_stall, 256u << 10);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(write_all(lively->host.get(), bytes_of("ping")));
+    lively->guest.data.clear();
+    ASSERT_TRUE(lively->guest.pump([&] { return lively->guest.data.size() == 4; }));
+  }
+  // The guest reads after all: the rest comes.
+  auto& guest = stalled->guest;
+  guest.stall = false;
+  guest.told_forwarded = guest.received;
+  guest.say(6);
+  ASSERT_TRUE(guest.pump([&] { return guest.received >= written; }));
+  EXPECT_EQ(guest.received, written);
+}
+
+TEST_F(Closing, GuestThatIgnoresItsCreditIsReset) {
+  auto pair = guest_dials(50000, 1024);
+  ASSERT_TRUE(pair);
+  auto& guest = pair->guest;
+  fill_up(guest);
+  guest.peer_buffer += 1u << 20;  // the guest pretends there is more
+  std::vector<std::byte> block(GuestDriver::payload_limit);
+  guest.write(block);
+  ASSERT_TRUE(guest.pump([&] { return guest.reset; }));
+  auto statistics = device_->statistics();
+  ASSERT_TRUE(statistics);
+  EXPECT_EQ(statistics->resets, 1u);
+}
+
+TEST_F(Closing, AThousandStreamsOneAfterAnother) {
+  for (std::uint32_t i = 0; i < 1000; ++i) {
+    auto pair = guest_dials(20000 + i % 50, 1024);
+    ASSERT_TRUE(pair) << i;
+    pair->guest.write(bytes_of("hi"));
+    ASSERT_EQ(read_text(pair->host.get(), 2), "hi");
+    if (i % 2 == 0) {
+      pair->guest.say(4, shutdown_both);
+      EXPECT_EQ(read_text(pair->host.get(), 1), "");
+    } else {
+      pair->host.reset();
+      ASSERT_TRUE(pair->guest.pump([&] { return pair->guest.shutdown == shutdown_both; }));
+      pair->guest.say(3);
+      continue;
+    }
+    ASSERT_TRUE(pair->guest.pump([&] { return pair->guest.reset; }));
+  }
+  ASSERT_TRUE(guest_dials(50000, 1024));
+  auto statistics = device_->statistics();
+  ASSERT_TRUE(statistics);
+  EXPECT_EQ(statistics->accepted, 1001u);
+  EXPECT_EQ(statistics->open_streams, 1u);
+}
+
+TEST_F(Closing, StreamsAreBoundedInNumber) {
+  std::vector<UniqueFd> hosts;
+  std::uint32_t refused_at = 0;
+  for (std::uint32_t i = 0; i < 1500 && refused_at == 0; ++i) {
+    auto pair = guest_dials(20000 + i, 1024);
+    if (pair) {
+      hosts.push_back(std::move(pair->host));
+    } else {
+      refused_at = i;
+    }
+  }
+  EXPECT_EQ(refused_at, 1024u);
+  // One closes, one more fits.
+  GuestStream first{*driver_, 20000, 1024};
+  first.say(3);
+  EXPECT_TRUE(guest_dials(30000, 1024));
+}
+
+}  // namespace
+}  // namespace anchorhold::vsock::testing
