@@ -20,6 +20,7 @@ MAY_USE = {
     "host/database": {"base"},
     "host/policy": {"base"},
     "host/events": {"base", "database"},
+    "host/egress": {"base", "policy"},
     "host/mounts": {"base", "vsock", "events", "database"},
     "host/agent": {"base", "events", "database"},
     "host/session": {"base", "proto", "vsock", "images", "hypervisor", "events", "mounts", "agent", "database"},
@@ -28,14 +29,14 @@ MAY_USE = {
 HEADER_ROOM = {  # first folder of an include path -> the room it belongs to
     "base": "base", "proto": "proto", "vsock": "vsock", "images": "images", "hypervisor": "hypervisor",
     "guest_agent": "guest-agent", "guest-agent": "guest-agent", "events": "events", "mounts": "mounts",
-    "agent": "agent", "session": "session", "cli": "cli", "policy": "policy", "database": "database",
+    "agent": "agent", "session": "session", "cli": "cli", "policy": "policy", "egress": "egress", "database": "database",
 }
 TARGET_ROOM = {
     "anchorhold_base": "base", "anchorhold_proto": "proto", "anchorhold_vsock": "vsock",
     "anchorhold_vsock_channel": "vsock", "anchorhold_images": "images", "anchorhold_hypervisor": "hypervisor",
     "anchorhold_guest": "guest-agent", "anchorhold_events": "events", "anchorhold_mounts": "mounts",
     "anchorhold_agent": "agent", "anchorhold_session": "session", "anchorhold_guest_client": "session",
-    "anchorhold_cli": "cli", "anchorhold_policy": "policy", "anchorhold_database": "database",
+    "anchorhold_cli": "cli", "anchorhold_policy": "policy", "anchorhold_egress": "egress", "anchorhold_database": "database",
 }
 # (pattern, where it is allowed, why)
 FENCES = [
