@@ -1,0 +1,26 @@
+// Where model keys come from: the environment, or a file. They stay on the host and go into one HTTP header.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "agent/secret.h"
+#include "base/error.h"
+
+namespace anchorhold::agent {
+
+// Takes ANTHROPIC_API_KEY and OPENAI_API_KEY out of the environment, so that no program we start inherits them; they are
+// remembered for environment_key(). Call it first in main, before threads.
+void withdraw_keys_from_environment();
+
+// The key withdrawn before or still in the environment; empty when there is none.
+Secret environment_key(const std::string& variable);
+
+struct FileKey {
+  Secret key;
+  std::string warning;  // not empty: others can read the file
+};
+// A regular file of at most 16 KiB whose trimmed content is one line of printable ASCII.
+Result<FileKey> read_key_file(const std::filesystem::path& file);
+
+}  // namespace anchorhold::agent
