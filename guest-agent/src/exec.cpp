@@ -228,8 +228,8 @@ void Exec::on_leader_end(const ChildEnd& end) {
   judge_end(end);
   if (plan_.background) {
     finished_ = true;
-    if (input_) input_->close();
     if (!tree_lives()) {
+      if (input_) input_->abandon();
       group_watch_ = {};
       process_limit_watch_ = {};
       group_.reset();
@@ -304,7 +304,7 @@ void Exec::finish() {
   auto self = shared_from_this();
   for (auto* timer : {&process_limit_timer_, &time_limit_timer_, &leftover_timer_, &end_timer_})
     machinery_.timers.cancel(*timer);
-  if (input_) input_->close();
+  if (input_) input_->abandon();
   controller_.reset();
   group_watch_ = {};
   process_limit_watch_ = {};

@@ -17,7 +17,7 @@ Result<std::shared_ptr<Exec>> ExecTable::add(ExecPlan plan) {
   if (running_ >= most_running)
     return fail(ErrorCode::resource_exhausted, fmt::format("{} commands run already", running_),
                 "wait for one to end, or kill one");
-  if (all_ended_) return fail(ErrorCode::unavailable, "the guest is shutting down");
+  if (all_ended_) return fail(ErrorCode::failed_precondition, "the guest is shutting down");
   if (plan.id.empty()) plan.id = "e-" + random_hex(8);
   drop_old();
   auto exec = std::make_shared<Exec>(std::move(plan), machinery_);

@@ -24,6 +24,10 @@ class Input {
   void write(std::string data, Done done);
   // The end of input. On a terminal: what Ctrl-D does, as often as the line needs it.
   void close();
+  // Nobody is left who could read: what is still to be written is given up.
+  void abandon() {
+    if (fd_) give_up();
+  }
   // Called once, when the command can no longer read; at once when that is so already.
   void on_closed_by_command(std::function<void()> callback);
   bool open() const { return static_cast<bool>(fd_); }

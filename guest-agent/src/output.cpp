@@ -105,7 +105,7 @@ bool Output::serve(Attached& attached) {
     }
     if (!ended_) return false;
     detach(reader);
-    reader->end();
+    reader->end(true, total_);
     return true;
   }
   attached.offset = std::max(attached.offset, held_start_);
@@ -119,8 +119,9 @@ bool Output::serve(Attached& attached) {
     return true;
   }
   if (attached.follow && !ended_) return false;
+  std::uint64_t offset = attached.offset;
   detach(reader);
-  reader->end();
+  reader->end(ended_, offset);
   return true;
 }
 

@@ -27,8 +27,8 @@ class Output {
    public:
     virtual ~Reader() = default;
     virtual void chunk(std::string data, std::uint64_t offset) = 0;
-    // The last call.
-    virtual void end() = 0;
+    // The last call: at the output's end, or (a kept output, without follow) after what is held.
+    virtual void end(bool at_end, std::uint64_t offset) = 0;
   };
 
   // tail_bytes 0: held back. `changed` is called after bytes came or the end was reached.

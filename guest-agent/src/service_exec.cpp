@@ -91,6 +91,7 @@ class OutputReactor final : public LoopReactor<grpc::ServerWriteReactor<wire::Ou
     post([this, ok] {
       if (finished()) return;
       if (!ok) return finish(grpc::Status(grpc::StatusCode::CANCELLED, "the reader is gone"));
+      if (ending_) return finish(grpc::Status::OK);
       exec_->output(request_.stream())->ready(this);
     });
   }
@@ -100,9 +101,14 @@ class OutputReactor final : public LoopReactor<grpc::ServerWriteReactor<wire::Ou
     chunk_.set_offset(offset);
     StartWrite(&chunk_);
   }
-  void end() override {
+  void end(bool at_end, std::uint64_t offset) override {
     attached_ = false;
-    finish(grpc::Status::OK);
+    if (!exec_->background() || !at_end) return finish(grpc::Status::OK);
+    chunk_.Clear();
+    chunk_.set_offset(offset);
+    chunk_.set_at_end(true);
+    ending_ = true;
+    StartWrite(&chunk_);
   }
 
  private:
@@ -138,6 +144,7 @@ class OutputReactor final : public LoopReactor<grpc::ServerWriteReactor<wire::Ou
   std::shared_ptr<guest::Exec> exec_;
   wire::OutputChunk chunk_;
   bool attached_ = false;
+  bool ending_ = false;
 };
 
 // One chunk is read from the call at a time; the next when the command has taken the last.

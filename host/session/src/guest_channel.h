@@ -1,7 +1,8 @@
 // What the client's parts share: the channel, its end, and the way errors of gRPC become ours.
 #pragma once
 
-#include <atomic>
+#include <grpcpp/grpcpp.h>
+
 #include <condition_variable>
 #include <functional>
 #include <memory>
