@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/files.h"
 #include "hypervisor/libvirt.h"
 #include "images/store.h"
 
@@ -24,6 +25,22 @@ std::string_view waiting_for(session::Stage stage) {
 
 }  // namespace
 
+std::vector<std::string> describe(const std::vector<mounts::Grant>& grants) {
+  std::vector<std::string> lines;
+  for (const auto& grant : grants)
+    lines.push_back(fmt::format("{} {} → {}", mounts::to_string(grant.mode), one_line(grant.host_path.string(), 1000), grant.guest_path()));
+  return lines;
+}
+
+Result<std::vector<mounts::Grant>> Host::resolve_grants(const std::vector<GrantArgument>& arguments) {
+  std::vector<mounts::Grant> grants;
+  if (arguments.empty()) return grants;
+  auto rules = ANCHORHOLD_TRY(mounts::GrantRules::current());
+  for (const auto& argument : arguments)
+    grants.push_back(ANCHORHOLD_TRY(mounts::resolve_grant(argument.path, argument.mode, grants, rules)));
+  return grants;
+}
+
 Result<std::unique_ptr<Host>> Host::open(Console& console) {
   auto folder = ANCHORHOLD_TRY(events::default_log_folder());
   auto log = ANCHORHOLD_TRY(events::EventLog::open({.folder = std::move(folder)}));
@@ -33,8 +50,9 @@ Result<std::unique_ptr<Host>> Host::open(Console& console) {
 session::GuestSpec Host::guest_spec(const GuestArguments& arguments) {
   session::GuestSpec spec;
   spec.image = arguments.image;
-  spec.cpus = arguments.cpus;
+  spec.cpus = arguments.cpus > 0 ? arguments.cpus : session::default_cpus();
   spec.memory = arguments.memory;
+  if (spec.memory.bytes == 0) spec.memory = session::default_memory(read_file("/proc/meminfo", 1 << 20).value_or(""));
   return spec;
 }
 

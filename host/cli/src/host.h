@@ -18,7 +18,7 @@ class Host {
   static Result<std::unique_ptr<Host>> open(Console& console);
 
   Console& console() { return console_; }
-  const Clock& clock() const { return clock_; }
+  Clock& clock() { return clock_; }
   events::EventSink& events() { return *events_; }
 
   // Judges the folders and opens them.

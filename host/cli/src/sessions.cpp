@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds first_patience = std::chrono::seconds(10);
 constexpr milliseconds second_patience = std::chrono::seconds(45);
 
-Json to_json(const SessionRecord& record) {
+Json session_json(const SessionRecord& record) {
   return Json{{"type", "session"},
               {"id", record.id.value()},
               {"kind", session::to_string(record.kind)},
@@ -38,7 +38,7 @@ Result<int> list(Console& console) {
   auto store = ANCHORHOLD_TRY(session::SessionStore::open_default());
   auto records = ANCHORHOLD_TRY(store.list());
   for (const auto& record : records) {
-    console.object(to_json(record));
+    console.object(session_json(record));
     console.line(fmt::format("{}  {:<4}  {:<11}  {}  {}", record.id.value(), session::to_string(record.kind),
                              session::to_string(record.state), to_rfc3339(record.created), one_line(record.title, 80)));
   }
@@ -91,7 +91,7 @@ Result<int> show(const SessionRecord& record, Console& console) {
   console.line(fmt::format("image     {}", record.image));
   for (const auto& grant : record.grants) console.line(fmt::format("grant     {}", grant));
   if (record.state == SessionState::running) console.line(fmt::format("process   {}", record.owner.pid));
-  Json object = to_json(record);
+  Json object = session_json(record);
   if (record.kind == SessionKind::task) ANCHORHOLD_CHECK(show_task(TaskId(record.id.value()), object, console));
   console.object(object);
   return exit_status::ok;

@@ -59,7 +59,7 @@ agent::Grants task_grants(const std::vector<mounts::Grant>& grants, const sessio
     auto mode = grant.mode == mounts::Mode::ro   ? agent::FolderMode::read_only
                 : grant.mode == mounts::Mode::rw ? agent::FolderMode::read_write
                                                  : agent::FolderMode::read_write_no_delete;
-    granted.folders.push_back({grant.path.string(), grant.guest_path(), mode});
+    granted.folders.push_back({grant.host_path.string(), grant.guest_path(), mode});
   }
   granted.cpus = guest.cpus;
   granted.memory = guest.memory;

@@ -89,7 +89,7 @@ unsigned default_cpus() { return std::clamp(std::thread::hardware_concurrency(),
 struct Guest::State {
   State(const GuestSpec& guest_spec, const GuestParts& guest_parts, GuestFolder guest_folder)
       : spec(guest_spec), hypervisor(guest_parts.hypervisor), clock(guest_parts.clock), folder(std::move(guest_folder)),
-        life(folder.path() / "console.log"),
+        executor(std::make_unique<SerialExecutor>("guest")), life(folder.path() / "console.log", *executor),
         events(guest_parts.events, {{std::string(events::key::vm_id), folder.id().value()}}) {}
 
   ~State() { take_down(); }
@@ -107,12 +107,12 @@ struct Guest::State {
   std::vector<StageTime> stages;
 
   GuestFolder folder;
+  std::unique_ptr<SerialExecutor> executor;  // owns the machine
   GuestLife life;
   events::ContextSink events;
   std::optional<images::VerifiedImage> image;
-  std::unique_ptr<SerialExecutor> executor = std::make_unique<SerialExecutor>("guest");  // owns the machine
   std::unique_ptr<vsock::VsockDevice> vsock;
-  std::unique_ptr<ShareSet> shares;
+  ShareSet* shares = nullptr;  // the session's; set while it serves this guest
   std::unique_ptr<hypervisor::Machine> machine;
   std::unique_ptr<GuestClient> client;
   std::unique_ptr<ClockWatch> clock_watch;
@@ -158,7 +158,7 @@ void Guest::State::take_down() {
     destroyed.wait(machine_end_limit);
   }
   // The client stays, for those who still hold the guest: every call says that it is gone.
-  shares.reset();
+  if (auto* served = std::exchange(shares, nullptr)) served->end_guest();
   vsock.reset();
   executor.reset();
 }
@@ -176,7 +176,7 @@ class Guest::Starter {
     ANCHORHOLD_CHECK(stage(Stage::boot, [&] { return await_agent(); }));
     ANCHORHOLD_CHECK(stage(Stage::hello, [&] { return say_hello(); }));
     ANCHORHOLD_CHECK(stage(Stage::clock, [&] { return set_clock(); }));
-    return stage(Stage::mounts, [&] { return state_.shares->mount(*state_.client); });
+    return stage(Stage::mounts, [&] { return state_.shares->mount_in(*state_.client); });
   }
 
  private:
@@ -230,8 +230,8 @@ Status Guest::Starter::start_devices() {
   state_.vsock = ANCHORHOLD_TRY(parts_.start_vsock(std::move(device), std::move(callbacks)));
   ANCHORHOLD_CHECK(state_.vsock->listen(vsock::host_port::agent,
                                         [&life](UniqueFd stream) { life.stream_arrived(std::move(stream)); }));
-  state_.shares = ANCHORHOLD_TRY(ShareSet::start(parts_.grants, state_.folder.path(), *state_.executor, state_.events, life));
-  return {};
+  state_.shares = &parts_.shares;
+  return state_.shares->serve_guest(state_.folder.path(), life);
 }
 
 hypervisor::MachineSpec Guest::Starter::describe_machine() const {
@@ -246,7 +246,7 @@ hypervisor::MachineSpec Guest::Starter::describe_machine() const {
   machine.vcpus = state_.cpus;
   machine.memory = state_.memory;
   machine.vsock_socket = state_.folder.path() / "vsock";
-  machine.shares = state_.shares->specs();
+  machine.shares = state_.shares->specs(state_.folder.path());
   machine.console.path = state_.folder.path() / "console.log";
   machine.wall_time = state_.spec.wall_time;
   return machine;

@@ -11,6 +11,8 @@ namespace anchorhold::session {
 namespace {
 
 constexpr std::size_t max_console_bytes = 4 << 20;
+// Between the end of a device and the news that its machine ended.
+constexpr std::chrono::milliseconds machine_end_patience = std::chrono::seconds(3);
 
 std::string describe(const hypervisor::MachineExit& exit) {
   auto with_detail = [&](std::string text) { return exit.detail.empty() ? text : fmt::format("{} ({})", text, exit.detail); };
@@ -68,8 +70,13 @@ void GuestLife::part_ended(const std::string& part, const Error& why) {
   if (stopping_ || cause_) return;
   std::string text = fmt::format("{} ended: {}", part, why.message);
   if (why.code == ErrorCode::unavailable) {
-    if (suspicion_.empty()) suspicion_ = std::move(text);
+    if (!suspicion_.empty()) return;
+    suspicion_ = std::move(text);
     changed_.notify_all();
+    executor_.post_after(machine_end_patience, [this] {
+      std::unique_lock later(mutex_);
+      if (!stopping_ && !cause_) lose(later, suspicion_);
+    });
     return;
   }
   lose(lock, std::move(text));

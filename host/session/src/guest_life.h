@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/executor.h"
 #include "base/fd.h"
 #include "hypervisor/hypervisor.h"
 
@@ -20,12 +21,13 @@ namespace anchorhold::session {
 // Safe from any thread.
 class GuestLife {
  public:
-  explicit GuestLife(std::filesystem::path console) : console_(std::move(console)) {}
+  // The executor may end before it.
+  GuestLife(std::filesystem::path console, Executor& executor) : console_(std::move(console)), executor_(executor) {}
 
   // The agent dialled. Only the first stream counts; others are closed.
   void stream_arrived(UniqueFd stream);
-  // A part other than the machine is gone. A code of unavailable means that the machine closed it, so that the machine's
-  // own end will tell the cause.
+  // A part other than the machine is gone. A code of unavailable means that perhaps the machine closed it: its own end, if
+  // it comes soon, tells the cause.
   void part_ended(const std::string& part, const Error& why);
   void machine_ended(const hypervisor::MachineExit& exit);
   // We end it ourselves: what is noticed from now on is no loss.
@@ -47,6 +49,7 @@ class GuestLife {
   void lose(std::unique_lock<std::mutex>& lock, std::string cause);
 
   const std::filesystem::path console_;
+  Executor& executor_;
   mutable std::mutex mutex_;
   mutable std::condition_variable_any changed_;
   std::optional<UniqueFd> stream_;

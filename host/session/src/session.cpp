@@ -5,6 +5,8 @@
 
 #include "base/executor.h"
 #include "base/log.h"
+#include "base/paths.h"
+#include "share_set.h"
 
 namespace anchorhold::session {
 namespace {
@@ -54,6 +56,7 @@ struct Session::State {
   std::shared_ptr<Guest> guest;
   std::stop_source stop_starting;
 
+  std::unique_ptr<ShareSet> shares;
   std::unique_ptr<hypervisor::Hypervisor> hypervisor;  // the worker's
   // Guests are started and ended here: it lives as long as they do, and so do the processes it spawned for them. Last, so
   // that it is gone before anything it uses.
@@ -67,9 +70,11 @@ Result<std::unique_ptr<Session>> Session::open(SessionSpec spec, SessionParts pa
   for (const auto& grant : session->grants()) {
     events::Event event(events::mount_grant);
     event.set("mount.name", grant.name).set("mount.mode", mounts::to_string(grant.mode));
-    event.set_content(events::ContentCategory::paths, "mount.host_path", grant.path.string());
+    event.set_content(events::ContentCategory::paths, "mount.host_path", grant.host_path.string());
     ANCHORHOLD_CHECK(session->events().record(std::move(event)));
   }
+  auto ledgers = ANCHORHOLD_TRY(state_directory()) / "ledgers" / session->id().value();
+  session->state_->shares = ANCHORHOLD_TRY(ShareSet::start(session->grants(), ledgers, session->events()));
   return session;
 }
 
@@ -78,11 +83,12 @@ Session::~Session() { close(); }
 
 const SessionId& Session::id() const { return state_->spec.id; }
 const std::vector<mounts::Grant>& Session::grants() const { return state_->spec.grants; }
+const mounts::FileAccess& Session::files() const { return state_->shares->files(); }
 events::EventSink& Session::events() { return state_->events; }
 
 std::string Session::default_directory() const {
   for (const auto& grant : grants())
-    if (grant.is_folder()) return grant.guest_path();
+    if (!grant.only_file) return grant.guest_path();
   return {};
 }
 
@@ -118,7 +124,7 @@ Result<std::unique_ptr<Guest>> Session::State::make_guest() {
     if (parts.hypervisor_ready) parts.hypervisor_ready(hypervisor->capabilities());
   }
   GuestParts guest_parts{.hypervisor = *hypervisor,
-                         .grants = spec.grants,
+                         .shares = *shares,
                          .events = events,
                          .clock = parts.clock,
                          .verify_image = parts.verify_image,

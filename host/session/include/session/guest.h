@@ -18,11 +18,12 @@
 #include "events/event.h"
 #include "hypervisor/hypervisor.h"
 #include "images/verified_image.h"
-#include "mounts/grant.h"
 #include "session/guest_client.h"
 #include "vsock/device.h"
 
 namespace anchorhold::session {
+
+class ShareSet;
 
 // The steps of a start, in order.
 enum class Stage {
@@ -54,7 +55,7 @@ struct GuestSpec {
 // What a guest is made with; all of it outlives the guest. The functions are what a test replaces.
 struct GuestParts {
   hypervisor::Hypervisor& hypervisor;
-  const std::vector<mounts::Grant>& grants;
+  ShareSet& shares;  // of the session
   events::EventSink& events;
   const Clock& clock;
   std::function<Result<images::VerifiedImage>(const std::string& name)> verify_image;

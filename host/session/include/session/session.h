@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/id.h"
+#include "mounts/access.h"
+#include "mounts/grant.h"
 #include "session/guest.h"
 
 namespace anchorhold::session {
@@ -38,7 +40,7 @@ struct SessionParts {
 // Safe from any thread.
 class Session {
  public:
-  // Records the grants. Nothing is started.
+  // Records the grants and starts their keepers. No guest is started.
   static Result<std::unique_ptr<Session>> open(SessionSpec spec, SessionParts parts);
   // As close().
   ~Session();
@@ -47,6 +49,8 @@ class Session {
   const std::vector<mounts::Grant>& grants() const;
   // Where commands start when nobody says: the first granted folder, or the guest user's home (empty).
   std::string default_directory() const;
+  // The host's own way into the granted folders; also without a guest.
+  const mounts::FileAccess& files() const;
   // Has session.id and task.id in it.
   events::EventSink& events();
 
