@@ -1,0 +1,5 @@
+anchorhold_test(mounts_reader_test
+  SOURCES reader_reading_test.cpp
+  LINKS anchorhold_mounts_reader anchorhold_mounts vsock_front_end
+  PROGRAMS anchorhold-fsd anchorhold-keeper
+  LABELS unit)
