@@ -12,14 +12,8 @@ namespace {
 constexpr const char* vendor_url = "https://api.anthropic.com";
 constexpr const char* api_version = "2023-06-01";
 constexpr std::uint64_t usual_context_tokens = 200'000;
+constexpr std::uint32_t output_tokens = 32'000;
 constexpr std::size_t marked_messages = 2;
-
-// A request above a model's own limit is refused, so the old ones must be known.
-std::uint32_t output_limit(std::string_view model) {
-  if (model.starts_with("claude-3-haiku") || model.starts_with("claude-3-opus") || model.starts_with("claude-3-sonnet")) return 4096;
-  if (model.starts_with("claude-3-5")) return 8192;
-  return 32'000;
-}
 
 bool is_ours(const Block& block) {
   if (const auto* text = std::get_if<TextBlock>(&block)) return !text->text.empty() || !text->carried.empty();
@@ -79,7 +73,7 @@ Result<std::unique_ptr<Provider>> AnthropicProvider::create(std::string model, s
   auto url = ANCHORHOLD_TRY(parse_url(base));
   while (base.ends_with('/')) base.pop_back();
   base += url.path.ends_with("/v1") ? "/messages" : "/v1/messages";
-  ModelLimits limits{context_tokens > 0 ? context_tokens : usual_context_tokens, output_limit(model)};
+  ModelLimits limits{context_tokens > 0 ? context_tokens : usual_context_tokens, output_tokens};
   return std::unique_ptr<Provider>(
       new AnthropicProvider(std::move(model), std::move(base), url.host, std::move(key), limits, retries));
 }

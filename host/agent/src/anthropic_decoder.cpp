@@ -60,6 +60,7 @@ Status AnthropicDecoder::on_event(const SseEvent& event) {
       has_stop_reason_ = true;
       turn_.stop_text = one_line(reason);
       turn_.stop_reason = stop_reason_from_anthropic(reason);
+      turn_.stop_detail = one_line(string_or(member(delta, "stop_details"), "explanation"), 300);
     }
     read_usage(member(*json, "usage"));
   }

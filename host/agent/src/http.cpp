@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t max_header_bytes = 64 << 10;
 constexpr long receive_buffer_bytes = 64 << 10;
-constexpr int poll_ms = 1000;
+constexpr std::int64_t max_poll_ms = 1000;
 
 struct EasyEnd {
   void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
@@ -104,8 +104,10 @@ Result<CURLcode> perform(CURLM* multi, Transfer& transfer, std::chrono::millisec
     if (CURLMcode code = curl_multi_perform(multi, &running); code != CURLM_OK)
       return fail(ErrorCode::internal, fmt::format("the HTTP library failed: {}", curl_multi_strerror(code)));
     if (running == 0) break;
-    if (std::chrono::steady_clock::now() - transfer.last_byte > idle_limit) return CURLE_OPERATION_TIMEDOUT;
-    curl_multi_poll(multi, nullptr, 0, poll_ms, nullptr);
+    auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - transfer.last_byte);
+    if (silent > idle_limit) return CURLE_OPERATION_TIMEDOUT;
+    auto wait = std::min<std::int64_t>((idle_limit - silent).count() + 1, max_poll_ms);
+    curl_multi_poll(multi, nullptr, 0, static_cast<int>(wait), nullptr);
   }
   int left = 0;
   while (CURLMsg* message = curl_multi_info_read(multi, &left)) {

@@ -132,7 +132,8 @@ TaskRun::Step TaskRun::keep_turn(const TurnRequest& request, Turn turn) {
   if (turn.stop_reason == StopReason::refusal || turn.stop_reason == StopReason::context_exceeded) {
     ANCHORHOLD_CHECK(store_.add_usage(turn.usage));
     if (turn.stop_reason == StopReason::context_exceeded) return go_on_after_full_window();
-    return outcome(TaskEnd::failed, "the model refused to go on with this task",
+    std::string why = turn.stop_detail.empty() ? std::string() : ": " + turn.stop_detail;
+    return outcome(TaskEnd::failed, "the model refused to go on with this task" + why,
                    "Word the task differently, or use another model.");
   }
   mark_cut_call(turn);

@@ -84,12 +84,12 @@ class FixedProvider : public Provider {
 };
 
 inline Turn text_turn(std::string text, StopReason reason = StopReason::end_turn) {
-  return {{TextBlock{std::move(text), {}}}, reason, "", {100, 10, 0, 0}, "m"};
+  return {{TextBlock{std::move(text), {}}}, reason, "", "", {100, 10, 0, 0}, "m"};
 }
 
 inline Turn tool_turn(std::vector<std::pair<std::string, std::string>> calls) {
   static int ids = 0;
-  Turn turn{{}, StopReason::tool_use, "tool_use", {100, 10, 0, 0}, "m"};
+  Turn turn{{}, StopReason::tool_use, "tool_use", "", {100, 10, 0, 0}, "m"};
   for (auto& [name, input] : calls) turn.blocks.push_back(ToolUseBlock{"id" + std::to_string(++ids), name, input, false});
   return turn;
 }

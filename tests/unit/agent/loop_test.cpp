@@ -118,7 +118,7 @@ TEST_F(LoopTest, text_cut_at_the_output_limit_is_continued_but_not_for_ever) {
 }
 
 TEST_F(LoopTest, a_paused_turn_is_sent_back_as_it_is) {
-  Turn paused{{OpaqueBlock{"server_tool_use", R"({"type":"server_tool_use","id":"s1"})"}}, StopReason::pause_turn, "pause_turn", {}, ""};
+  Turn paused{{OpaqueBlock{"server_tool_use", R"({"type":"server_tool_use","id":"s1"})"}}, StopReason::pause_turn, "pause_turn", "", {}, ""};
   FixedProvider provider({std::move(paused), text_turn("found it")});
   auto outcome = run(provider);
   EXPECT_EQ(outcome.end, TaskEnd::completed);
@@ -301,7 +301,7 @@ TEST_F(LoopTest, old_results_are_shortened_to_fit_and_stay_readable) {
 }
 
 TEST_F(LoopTest, a_full_window_shortens_and_asks_again_then_gives_up) {
-  Turn full{{}, StopReason::context_exceeded, "model_context_window_exceeded", {}, ""};
+  Turn full{{}, StopReason::context_exceeded, "model_context_window_exceeded", "", {}, ""};
   FixedProvider provider({tool_turn({{"shell", R"({"command":"flood 2000"})"}}), tool_turn({{"shell", R"({"command":"flood 2000"})"}}),
                           full, text_turn("done")});
   EXPECT_EQ(run(provider).end, TaskEnd::completed);

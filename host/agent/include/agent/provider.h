@@ -45,7 +45,8 @@ std::string_view to_string(StopReason reason);
 struct Turn {
   std::vector<Block> blocks;
   StopReason stop_reason = StopReason::end_turn;
-  std::string stop_text;  // the wire's own word for it
+  std::string stop_text;    // the wire's own word for it
+  std::string stop_detail;  // the server's explanation of a refusal, if it gave one
   Usage usage;
   std::string model;  // as the server named it
 };
