@@ -109,7 +109,7 @@ int run_keeper(int argc, const char* const* argv) {
     log_error(arguments.error().message);
     return 1;
   }
-  Reporter reporter(UniqueFd(keeper_fd::reports));
+  Reporter reporter{UniqueFd(keeper_fd::reports)};
   auto served = seal_and_serve(*arguments, reporter);
   if (served) return 0;
   log_error(served.error().message);
