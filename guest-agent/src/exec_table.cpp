@@ -86,7 +86,8 @@ void ExecTable::drop_old() {
   }
   ended_.insert(ended_.begin(), kept.begin(), kept.end());
   while (ended_background_.size() > most_ended_background) {
-    forget(ended_background_.front());
+    std::string oldest = ended_background_.front();
+    forget(oldest);
   }
   if (sweep_ == 0 && !ended_.empty())
     sweep_ = machinery_.timers.after(kept_after_end, [this] {

@@ -4,12 +4,11 @@
 
 namespace anchorhold::session {
 
-std::shared_ptr<OutputCall> OutputCall::start(std::shared_ptr<GuestChannel> channel, std::shared_ptr<CallSync> sync,
+std::unique_ptr<OutputCall> OutputCall::start(const GuestChannel& channel, std::shared_ptr<CallSync> sync,
                                               const std::string& exec_id, OutputStream stream) {
-  auto call = std::make_shared<OutputCall>();
-  call->channel_ = std::move(channel);
+  auto call = std::make_unique<OutputCall>();
+  call->channel_ = &channel;
   call->sync_ = std::move(sync);
-  call->self_ = call;
   call->request_.set_exec_id(exec_id);
   call->request_.set_stream(to_wire(stream));
   call->request_.set_await_start(true);
@@ -61,21 +60,19 @@ void OutputCall::OnReadDone(bool ok) {
 }
 
 void OutputCall::OnDone(const grpc::Status& status) {
-  auto keep = std::move(self_);
-  {
-    std::lock_guard lock(sync_->mutex);
-    done_ = true;
-    status_ = status;
-  }
-  sync_->changed.notify_all();
+  auto sync = sync_;
+  std::lock_guard lock(sync->mutex);
+  done_ = true;
+  status_ = status;
+  gone_ = true;
+  sync->changed.notify_all();
 }
 
-std::shared_ptr<InputCall> InputCall::start(std::shared_ptr<GuestChannel> channel, std::shared_ptr<CallSync> sync,
+std::unique_ptr<InputCall> InputCall::start(const GuestChannel& channel, std::shared_ptr<CallSync> sync,
                                             const std::string& exec_id) {
-  auto call = std::make_shared<InputCall>();
-  call->channel_ = std::move(channel);
+  auto call = std::make_unique<InputCall>();
+  call->channel_ = &channel;
   call->sync_ = std::move(sync);
-  call->self_ = call;
   call->exec_id_ = exec_id;
   call->channel_->stub->async()->WriteInput(&call->context_, &call->reply_, call.get());
   call->AddHold();
@@ -164,21 +161,19 @@ void InputCall::OnWriteDone(bool ok) {
 }
 
 void InputCall::OnDone(const grpc::Status& status) {
-  auto keep = std::move(self_);
-  {
-    std::lock_guard lock(sync_->mutex);
-    done_ = true;
-    status_ = status;
-  }
-  sync_->changed.notify_all();
+  auto sync = sync_;
+  std::lock_guard lock(sync->mutex);
+  done_ = true;
+  status_ = status;
+  gone_ = true;
+  sync->changed.notify_all();
 }
 
-std::shared_ptr<ExecCall> ExecCall::start(std::shared_ptr<GuestChannel> channel, std::shared_ptr<CallSync> sync,
+std::unique_ptr<ExecCall> ExecCall::start(const GuestChannel& channel, std::shared_ptr<CallSync> sync,
                                           wire::ExecRequest request) {
-  auto call = std::make_shared<ExecCall>();
-  call->channel_ = std::move(channel);
+  auto call = std::make_unique<ExecCall>();
+  call->channel_ = &channel;
   call->sync_ = std::move(sync);
-  call->self_ = call;
   call->request_ = std::move(request);
   call->channel_->stub->async()->Exec(&call->context_, &call->request_, call.get());
   call->StartRead(&call->event_);
@@ -186,10 +181,10 @@ std::shared_ptr<ExecCall> ExecCall::start(std::shared_ptr<GuestChannel> channel,
   return call;
 }
 
-std::shared_ptr<ExecCall> ExecCall::refused(std::shared_ptr<CallSync> sync, ExecStatus status) {
-  auto call = std::make_shared<ExecCall>();
+std::unique_ptr<ExecCall> ExecCall::refused(std::shared_ptr<CallSync> sync, ExecStatus status) {
+  auto call = std::make_unique<ExecCall>();
   call->sync_ = std::move(sync);
-  call->started_ = call->done_ = true;
+  call->started_ = call->done_ = call->gone_ = true;
   call->result_ = std::move(status);
   return call;
 }
@@ -217,16 +212,19 @@ void ExecCall::OnReadDone(bool ok) {
 }
 
 void ExecCall::OnDone(const grpc::Status& status) {
-  auto keep = std::move(self_);
+  auto sync = sync_;
   std::function<void()> callback;
   {
-    std::lock_guard lock(sync_->mutex);
+    std::lock_guard lock(sync->mutex);
     done_ = true;
     status_ = status;
     callback = std::move(done_callback_);
+    sync->changed.notify_all();
   }
-  sync_->changed.notify_all();
   if (callback) callback();
+  std::lock_guard lock(sync->mutex);
+  gone_ = true;
+  sync->changed.notify_all();
 }
 
 }  // namespace anchorhold::session

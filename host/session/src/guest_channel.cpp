@@ -1,6 +1,7 @@
 #include "guest_channel.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <string.h>
 
 #include <cerrno>
@@ -48,13 +49,15 @@ std::chrono::nanoseconds nanoseconds(std::uint64_t count) {
 }  // namespace
 
 bool GuestChannel::lost() const {
-  // The channel has no way to connect again, so anything but ready is the end.
-  return channel->GetState(false) != GRPC_CHANNEL_READY;
+  pollfd entry{.fd = stream.get(), .events = POLLRDHUP, .revents = 0};
+  if (poll(&entry, 1, 0) > 0) broken = true;
+  return broken;
 }
 
 Error GuestChannel::error(const grpc::Status& status) const {
-  // The guest's agent itself says "unavailable" only while it shuts down; the transport says it when it breaks.
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE && lost()) {
+  // The agent itself never says "unavailable": it is what the transport says when it has ended.
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    broken = true;
     std::string cause = lost_cause ? lost_cause() : std::string();
     if (cause.empty()) cause = "the connection to it has ended";
     return {ErrorCode::unavailable, "guest lost: " + cause, "start the command again: a new guest will be started"};

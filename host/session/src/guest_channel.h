@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "proto/guest.grpc.pb.h"
 #include "session/guest_client.h"
 
@@ -22,6 +24,8 @@ struct GuestChannel {
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<wire::Guest::Stub> stub;
   std::function<std::string()> lost_cause;
+  UniqueFd stream;  // the same connection as the channel's, only to see its end
+  mutable std::atomic<bool> broken = false;
 
   // Whether the stream to the guest has ended. The channel never reconnects.
   bool lost() const;

@@ -39,6 +39,7 @@ GuestClient::~GuestClient() = default;
 Result<std::unique_ptr<GuestClient>> GuestClient::connect(UniqueFd stream, GuestClientSpec spec) {
   auto state = std::make_shared<State>();
   state->channel = std::make_shared<GuestChannel>();
+  state->channel->stream = ANCHORHOLD_TRY(duplicate(stream.get()));
   vsock::ChannelLimits limits;
   limits.max_message_bytes = most_message_bytes;
   limits.stream_window_bytes = output_window_bytes;

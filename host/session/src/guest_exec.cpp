@@ -15,14 +15,22 @@ constexpr std::chrono::seconds kill_limit{15};
 
 }  // namespace
 
-GuestExec::GuestExec(std::shared_ptr<State> state) : state_(std::move(state)) {}
-
-GuestExec::~GuestExec() {
-  state_->exec->cancel();
-  for (auto& output : state_->outputs)
+GuestExec::State::~State() {
+  if (!exec) return;
+  exec->cancel();
+  for (auto& output : outputs)
     if (output) output->abandon();
-  if (state_->input) state_->input->abandon();
+  if (input) input->abandon();
+  std::unique_lock lock(sync->mutex);
+  sync->changed.wait(lock, [this] {
+    return exec->gone() && (!outputs[0] || outputs[0]->gone()) && (!outputs[1] || outputs[1]->gone()) &&
+           (!input || input->gone());
+  });
 }
+
+GuestExec::GuestExec(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+GuestExec::~GuestExec() = default;
 
 const ExecId& GuestExec::id() const { return state_->id; }
 
@@ -89,14 +97,14 @@ Status GuestExec::write_input(std::string_view text, std::stop_token stop) {
   if (text.empty()) return {};
   std::lock_guard turn(state_->input_mutex);
   if (!state_->has_input) return fail(ErrorCode::failed_precondition, "the command was started without an input");
-  if (!state_->input) state_->input = InputCall::start(state_->channel, state_->sync, state_->id.value());
+  if (!state_->input) state_->input = InputCall::start(*state_->channel, state_->sync, state_->id.value());
   return state_->input->write(text, std::move(stop));
 }
 
 Status GuestExec::close_input() {
   std::lock_guard turn(state_->input_mutex);
   if (!state_->has_input) return {};
-  if (!state_->input) state_->input = InputCall::start(state_->channel, state_->sync, state_->id.value());
+  if (!state_->input) state_->input = InputCall::start(*state_->channel, state_->sync, state_->id.value());
   state_->input->close();
   return {};
 }
@@ -166,7 +174,7 @@ Result<ExecStatus> GuestExec::wait(std::stop_token stop) {
 
 Result<std::unique_ptr<GuestExec>> GuestClient::start(const ExecSpec& spec) {
   wire::ExecRequest request = ANCHORHOLD_TRY(to_wire(spec));
-  auto state = std::make_shared<GuestExec::State>();
+  auto state = std::make_unique<GuestExec::State>();
   state->channel = state_->channel;
   state->id = ExecId("h-" + random_hex(8));
   request.set_exec_id(state->id.value());
@@ -179,15 +187,14 @@ Result<std::unique_ptr<GuestExec>> GuestClient::start(const ExecSpec& spec) {
     return std::unique_ptr<GuestExec>(new GuestExec(std::move(state)));
   }
   bool errors_apart = !spec.terminal && spec.errors == ExecSpec::Errors::apart;
-  state->exec = ExecCall::start(state->channel, state->sync, std::move(request));
-  state->outputs[0] = OutputCall::start(state->channel, state->sync, state->id.value(), OutputStream::standard_output);
+  state->exec = ExecCall::start(*state->channel, state->sync, std::move(request));
+  state->outputs[0] = OutputCall::start(*state->channel, state->sync, state->id.value(), OutputStream::standard_output);
   if (errors_apart)
-    state->outputs[1] = OutputCall::start(state->channel, state->sync, state->id.value(), OutputStream::standard_error);
-  state->exec->when_done([weak = std::weak_ptr(state)] {
+    state->outputs[1] = OutputCall::start(*state->channel, state->sync, state->id.value(), OutputStream::standard_error);
+  state->exec->when_done([state = state.get()] {
     // A command that the guest refused has no outputs to wait for.
-    auto alive = weak.lock();
-    if (!alive || alive->exec->started()) return;
-    for (auto& output : alive->outputs)
+    if (state->exec->started()) return;
+    for (auto& output : state->outputs)
       if (output) output->abandon();
   });
   return std::unique_ptr<GuestExec>(new GuestExec(std::move(state)));

@@ -16,17 +16,20 @@ struct GuestClient::State {
 };
 
 struct GuestExec::State {
+  // Ends the calls and waits until gRPC has let go of them, which cancelling makes soon.
+  ~State();
+
   std::shared_ptr<GuestChannel> channel;
   std::shared_ptr<CallSync> sync = std::make_shared<CallSync>();
   ExecId id;
   bool has_input = false;
   // Past this the guest is held to be stuck: it has not ended a command at its time limit.
   std::optional<std::chrono::steady_clock::time_point> answer_due;
-  std::shared_ptr<ExecCall> exec;
-  std::shared_ptr<OutputCall> outputs[2];  // null: this command has no such output
+  std::unique_ptr<ExecCall> exec;
+  std::unique_ptr<OutputCall> outputs[2];  // null: this command has no such output
   int next_output = 0;                     // for read_any(); under sync->mutex
   std::mutex input_mutex;                  // one writer at a time; before sync->mutex
-  std::shared_ptr<InputCall> input;        // made at the first use
+  std::unique_ptr<InputCall> input;        // made at the first use
 
   // Until the guest knows the command by its id.
   Status wait_started();

@@ -123,8 +123,8 @@ class GuestExec {
  private:
   friend class GuestClient;
   struct State;
-  explicit GuestExec(std::shared_ptr<State> state);
-  std::shared_ptr<State> state_;
+  explicit GuestExec(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
 };
 
 // Called with the bytes as they come. One that does not return holds back its own stream and no other.
