@@ -27,7 +27,7 @@ class DomainWriter {
     domain_ = document_.append_child("domain");
     domain_.append_attribute("type") = hardware_ ? "kvm" : "qemu";
     domain_.append_attribute("xmlns:qemu") = "http://libvirt.org/schemas/domain/qemu/1.0";
-    text(domain_, "name", domain_name(spec_.id));
+    text(domain_, "name", options_.name);
     write_resources();
     write_boot();
     write_platform();
@@ -104,7 +104,7 @@ class DomainWriter {
   void write_devices() {
     auto devices = domain_.append_child("devices");
     text(devices, "emulator", options_.emulator.native());
-    if (!microvm_) element(devices, "controller", {{"type", "usb"}, {"model", "none"}});
+    element(devices, "controller", {{"type", "usb"}, {"model", "none"}});
     if (!spec_.rootfs.empty()) write_disk(devices);
     for (const auto& share : spec_.shares) write_share(devices, share);
     auto serial = element(devices, "serial", {{"type", "unix"}});
@@ -151,9 +151,11 @@ class DomainWriter {
                                                              : fmt::format("vhost-user-vsock-pci,chardev=vsock,{}",
                                                                            vsock_pci_address)});
     }
-    if (arguments.empty()) return;
+    if (arguments.empty() && options_.environment.empty()) return;
     auto command_line = domain_.append_child("qemu:commandline");
     for (const auto& argument : arguments) element(command_line, "qemu:arg", {{"value", argument}});
+    for (const auto& [name, value] : options_.environment)
+      element(command_line, "qemu:env", {{"name", name}, {"value", value}});
   }
 
   const MachineSpec& spec_;
@@ -166,7 +168,9 @@ class DomainWriter {
 
 }  // namespace
 
-std::string domain_name(const MachineId& id) { return "anchorhold-" + id.value(); }
+std::string domain_name(const MachineId& id, std::string_view run) {
+  return fmt::format("anchorhold-{}-{}", id.value(), run);
+}
 
 std::string kernel_command_line(const MachineSpec& spec, const XmlOptions& options) {
   // A panic resets the machine at once, which ends it.

@@ -46,20 +46,25 @@ Error last_libvirt_error(std::string_view doing) {
 }
 
 Result<std::shared_ptr<Driver>> Driver::open(const LibvirtOptions& options) {
-  // The embedded driver lives once in a process.
-  static std::mutex mutex;
-  static std::weak_ptr<Driver> embedded;
-  std::lock_guard lock(mutex);
-  if (options.uri.empty())
-    if (auto driver = embedded.lock()) return driver;
+  ANCHORHOLD_CHECK(start_event_loop());
   std::shared_ptr<Driver> driver(new Driver);
-  ANCHORHOLD_CHECK(driver->connect(options));
-  if (options.uri.empty()) embedded = driver;
-  return driver;
+  if (!options.uri.empty()) {
+    ANCHORHOLD_CHECK(driver->connect(options));
+    return driver;
+  }
+  // libvirt opens one embedded driver in a process and keeps it to the end, also when every connection is closed: so
+  // does this. The reaper removes the folder when the process is gone.
+  static std::mutex mutex;
+  static auto& embedded = *new std::shared_ptr<Driver>;
+  std::lock_guard lock(mutex);
+  if (!embedded) {
+    ANCHORHOLD_CHECK(driver->connect(options));
+    embedded = std::move(driver);
+  }
+  return embedded;
 }
 
 Status Driver::connect(const LibvirtOptions& options) {
-  loop_ = ANCHORHOLD_TRY(EventLoop::shared());
   auto runtime = options.runtime_directory.empty() ? ANCHORHOLD_TRY(runtime_directory()) : options.runtime_directory;
   std::string uri = options.uri;
   if (uri.empty()) {
@@ -111,6 +116,10 @@ Driver::~Driver() {
 
 std::filesystem::path Driver::qemu_log(const std::string& domain) const {
   return folder_ ? folder_->path() / "log" / "qemu" / (domain + ".log") : std::filesystem::path();
+}
+
+std::filesystem::path Driver::pid_file(const std::string& domain) const {
+  return folder_ ? folder_->path() / "run" / "qemu" / (domain + ".pid") : std::filesystem::path();
 }
 
 std::filesystem::path Driver::console_socket(const std::string& machine) const { return socket_folder_ / machine; }

@@ -15,8 +15,6 @@
 
 namespace anchorhold::hypervisor {
 
-class EventLoop;
-
 struct DomainRelease {
   void operator()(virDomainPtr domain) const { virDomainFree(domain); }
 };
@@ -40,9 +38,13 @@ class Driver {
 
   virConnectPtr connection() const { return connection_; }
   bool embedded() const { return folder_ != nullptr; }
+  // The embedded driver's; empty for another.
+  std::filesystem::path folder() const { return folder_ ? folder_->path() : std::filesystem::path(); }
   std::filesystem::path console_socket(const std::string& machine) const;
   // What QEMU itself said; empty when that is another process's affair.
   std::filesystem::path qemu_log(const std::string& domain) const;
+  // Where the embedded driver notes QEMU's process; empty for another driver.
+  std::filesystem::path pid_file(const std::string& domain) const;
   // Called on the event loop's thread, which must not be held up.
   void subscribe(const std::string& domain, OnEvent on_event);
   void unsubscribe(const std::string& domain);
@@ -56,7 +58,6 @@ class Driver {
   void publish_lost_connection();
   static void on_close(virConnectPtr, int, void* self);
 
-  std::shared_ptr<EventLoop> loop_;
   std::unique_ptr<EmbedFolder> folder_;
   std::filesystem::path socket_folder_;
   virConnectPtr connection_ = nullptr;

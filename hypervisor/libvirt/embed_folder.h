@@ -25,7 +25,6 @@ class EmbedFolder {
                                                      const std::filesystem::path& cache_directory);
   ~EmbedFolder();
   const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path console_socket(const std::string& machine) const { return path_ / "c" / machine; }
   Reaper& reaper() { return *reaper_; }
 
  private:

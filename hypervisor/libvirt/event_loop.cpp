@@ -3,54 +3,48 @@
 #include <libvirt/libvirt.h>
 #include <libvirt/virterror.h>
 
-#include <mutex>
+#include <cstdlib>
+#include <thread>
 
 namespace anchorhold::hypervisor {
 namespace {
 
 void ignore_error(void*, virErrorPtr) {}
 
-// Once per process, before any connection: libvirt keeps the loop's implementation for good.
-bool register_loop() {
-  static const bool registered = [] {
-    // Errors are returned to the caller; by default libvirt prints them as well.
-    virSetErrorFunc(nullptr, ignore_error);
-    return virInitialize() == 0 && virEventRegisterDefaultImpl() == 0;
-  }();
-  return registered;
+bool start() {
+  // Its log goes to standard error otherwise, warnings about every machine included. There is no call for this, and it is
+  // read once; a person who sets the variable gets the log.
+  setenv("LIBVIRT_LOG_OUTPUTS", "4:file:/dev/null", 0);
+  // Errors are returned to the caller; by default libvirt prints them as well.
+  virSetErrorFunc(nullptr, ignore_error);
+  if (virInitialize() != 0 || virEventRegisterDefaultImpl() != 0) return false;
+  std::thread([] {
+    while (virEventRunDefaultImpl() == 0) {
+    }
+  }).detach();
+  return true;
 }
 
 }  // namespace
 
-Result<std::shared_ptr<EventLoop>> EventLoop::shared() {
-  static std::mutex mutex;
-  static std::weak_ptr<EventLoop> current;
-  std::lock_guard lock(mutex);
-  if (auto loop = current.lock()) return loop;
-  if (!register_loop()) return fail(ErrorCode::internal, "libvirt's event loop could not be set up");
-  std::shared_ptr<EventLoop> loop(new EventLoop);
-  ANCHORHOLD_CHECK(loop->start());
-  current = loop;
-  return loop;
+Status start_event_loop() {
+  static const bool started = start();
+  if (started) return {};
+  return fail(ErrorCode::internal, "libvirt's event loop could not be set up");
 }
 
-Status EventLoop::start() {
-  // Idle until the end, when it runs at once to wake the loop; `stopping_` is touched on the loop's thread only.
-  auto on_timer = [](int, void* self) { static_cast<EventLoop*>(self)->stopping_ = true; };
-  wake_timer_ = virEventAddTimeout(-1, on_timer, this, nullptr);
-  if (wake_timer_ < 0) return fail(ErrorCode::internal, "libvirt's event loop takes no timer");
-  thread_ = std::thread([this] {
-    while (!stopping_)
-      if (virEventRunDefaultImpl() < 0) return;
-  });
-  return {};
+int watch_readable(int descriptor, std::function<void()> on_readable) {
+  auto* call = new std::function<void()>(std::move(on_readable));
+  auto on_event = [](int watch, int, int, void* opaque) {
+    virEventUpdateHandle(watch, 0);
+    (*static_cast<std::function<void()>*>(opaque))();
+  };
+  auto release = [](void* opaque) { delete static_cast<std::function<void()>*>(opaque); };
+  int watch = virEventAddHandle(descriptor, VIR_EVENT_HANDLE_READABLE, on_event, call, release);
+  if (watch < 0) delete call;
+  return watch;
 }
 
-EventLoop::~EventLoop() {
-  if (!thread_.joinable()) return;
-  virEventUpdateTimeout(wake_timer_, 0);
-  thread_.join();
-  virEventRemoveTimeout(wake_timer_);
-}
+void unwatch(int watch) { virEventRemoveHandle(watch); }
 
 }  // namespace anchorhold::hypervisor

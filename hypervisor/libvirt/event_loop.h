@@ -1,25 +1,19 @@
 // libvirt's event loop on a thread of its own: without it no event arrives and no embedded driver works.
 #pragma once
 
-#include <memory>
-#include <thread>
+#include <functional>
 
 #include "base/error.h"
 
 namespace anchorhold::hypervisor {
 
-// One per process, running as long as somebody holds it.
-class EventLoop {
- public:
-  static Result<std::shared_ptr<EventLoop>> shared();
-  ~EventLoop();
+// Starts it the first time; it runs to the end of the process, as the embedded driver does. Before any connection.
+Status start_event_loop();
 
- private:
-  EventLoop() = default;
-  Status start();
-  int wake_timer_ = -1;
-  bool stopping_ = false;
-  std::thread thread_;
-};
+// Calls once, on the loop's thread, when the descriptor can be read; the descriptor must stay open until then or until
+// unwatch(). The number is below zero when the loop is not there.
+int watch_readable(int descriptor, std::function<void()> on_readable);
+// No call begins after this returned on the loop's thread; elsewhere one may be under way.
+void unwatch(int watch);
 
 }  // namespace anchorhold::hypervisor

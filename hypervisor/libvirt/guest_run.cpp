@@ -3,17 +3,24 @@
 #include <fmt/format.h>
 #include <libvirt/virterror.h>
 
-#include "base/files.h"
+#include "base/id.h"
 #include "base/log.h"
+#include "launcher/view.h"
+#include "libvirt/event_loop.h"
 #include "libvirt/exit_cause.h"
 
 namespace anchorhold::hypervisor {
+namespace {
+
+constexpr std::chrono::seconds longest_last_words(5);
+
+}  // namespace
 
 GuestRun::GuestRun(MachineSpec spec, Workshop workshop, Executor& owner, Hypervisor::OnExit on_exit)
     : spec_(std::move(spec)),
       workshop_(std::move(workshop)),
       owner_(owner),
-      name_(domain_name(spec_.id)),
+      name_(domain_name(spec_.id, random_hex(3))),
       strand_(std::make_shared<Strand>(workshop_.pool)),
       on_exit_(std::move(on_exit)) {}
 
@@ -66,13 +73,26 @@ void GuestRun::run_start() {
   on_created(create_domain());
 }
 
+XmlOptions GuestRun::xml_options() const {
+  XmlOptions options = workshop_.xml;
+  options.name = name_;
+  options.console_socket = workshop_.driver->console_socket(name_);
+  if (workshop_.launched.empty()) return options;
+  QemuView view;
+  view.read = {spec_.kernel};
+  for (const auto* path : {&spec_.initrd, &spec_.rootfs})
+    if (!path->empty()) view.read.push_back(*path);
+  view.write = {workshop_.driver->folder()};
+  options.environment = {{program_variable, workshop_.launched.string()}, {view_variable, encode_view(view)}};
+  return options;
+}
+
 Status GuestRun::create_domain() {
   {
     std::lock_guard lock(mutex_);
     if (stop_requested_ || time_limit_reached_) return fail(ErrorCode::cancelled, "the machine was stopped before it ran");
   }
-  XmlOptions options = workshop_.xml;
-  options.console_socket = workshop_.driver->console_socket(spec_.id.value());
+  XmlOptions options = xml_options();
   console_ = ANCHORHOLD_TRY(ConsolePump::start(options.console_socket, spec_.console));
   workshop_.driver->subscribe(name_, [weak = weak_from_this()](DomainEvent event, const std::string& reason) {
     if (auto self = weak.lock()) self->on_event(event, reason);
@@ -82,7 +102,38 @@ Status GuestRun::create_domain() {
   unsigned flags = workshop_.driver->embedded() ? VIR_DOMAIN_NONE : VIR_DOMAIN_START_AUTODESTROY;
   domain_.reset(virDomainCreateXML(workshop_.driver->connection(), domain_xml(spec_, options).c_str(), flags));
   if (!domain_) return fail(last_libvirt_error(fmt::format("starting the machine {}", spec_.id.value())));
+  adopt_process();
   return {};
+}
+
+// The end of QEMU is seen at once this way; libvirt's own event comes up to seconds later, and remains the only sign with
+// a daemon, whose processes are not ours.
+void GuestRun::adopt_process() {
+  int pidfd = -1;
+  {
+    std::lock_guard lock(mutex_);
+    if (!process_) process_ = QemuProcess::find(workshop_.driver->pid_file(name_), workshop_.driver->folder());
+    if (!process_) return;
+    pidfd = process_->pidfd();
+  }
+  process_watch_ = watch_readable(pidfd, [weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->strand_->post([self] { self->on_process_gone(); });
+  });
+}
+
+void GuestRun::on_process_gone() {
+  {
+    std::lock_guard lock(mutex_);
+    if (state_ == MachineState::ended) return;
+    // QEMU's last words may still be on their way through libvirt, which says so when it has heard all.
+    if (shutdown_reason_.empty() && !stop_requested_ && !time_limit_reached_ && !stopped_seen_) {
+      workshop_.timers.post_after(longest_last_words, [weak = weak_from_this()] {
+        if (auto self = weak.lock()) self->strand_->post([self] { self->on_stopped(); });
+      });
+      return;
+    }
+  }
+  finish(judge_end());
 }
 
 void GuestRun::on_created(Status created) {
@@ -107,7 +158,8 @@ void GuestRun::on_created(Status created) {
 // On libvirt's event thread.
 void GuestRun::on_event(DomainEvent event, const std::string& reason) {
   std::lock_guard lock(mutex_);
-  if (!reason.empty()) shutdown_reason_ = reason;
+  // The first reason is the true one: libvirt then ends QEMU by a signal, which QEMU reports as well.
+  if (shutdown_reason_.empty()) shutdown_reason_ = reason;
   if (event != DomainEvent::stopped) return;
   stopped_seen_ = true;
   // While it starts, the starting task learns of it by itself.
@@ -134,6 +186,8 @@ MachineExit GuestRun::judge_end() const {
 }
 
 void GuestRun::finish(MachineExit exit) {
+  if (process_watch_ >= 0) unwatch(process_watch_);
+  process_watch_ = -1;
   console_.reset();
   workshop_.driver->unsubscribe(name_);
   domain_.reset();
@@ -195,15 +249,22 @@ void GuestRun::press_power_button() {
     log_debug(last_libvirt_error("pressing the power button").message);
 }
 
+// A guest has nothing to save: its process is killed, which cannot fail or take time. Where the process is known libvirt is
+// not asked: while it ends a machine by itself, every call about it waits for seconds, and holds up calls about others.
 void GuestRun::destroy() {
+  {
+    std::lock_guard lock(mutex_);
+    if (state_ == MachineState::ended) return;
+    if (!process_) process_ = QemuProcess::find(workshop_.driver->pid_file(name_), workshop_.driver->folder());
+    if (process_) return process_->kill();
+  }
   // No such domain: it has ended, or it is not made yet and the starting task will see that it must not live.
   DomainHandle domain(virDomainLookupByName(workshop_.driver->connection(), name_.c_str()));
   if (!domain || virDomainDestroy(domain.get()) == 0) return;
-  Error error = last_libvirt_error(fmt::format("ending the machine {}", spec_.id.value()));
-  if (error.code == ErrorCode::not_found || state() == MachineState::ended) return;
   virErrorPtr last = virGetLastError();
-  if (last && last->code == VIR_ERR_OPERATION_INVALID) return;  // it ended in between
-  log_warning(error.message);
+  bool gone = last && (last->code == VIR_ERR_NO_DOMAIN || last->code == VIR_ERR_OPERATION_INVALID);
+  if (gone || state() == MachineState::ended) return;
+  Error error = last_libvirt_error(fmt::format("ending the machine {}", spec_.id.value()));
   std::vector<Done> waiting;
   {
     std::lock_guard lock(mutex_);

@@ -14,6 +14,7 @@
 #include "libvirt/console_pump.h"
 #include "libvirt/domain_xml.h"
 #include "libvirt/driver.h"
+#include "libvirt/qemu_process.h"
 #include "libvirt/worker_pool.h"
 
 namespace anchorhold::hypervisor {
@@ -21,7 +22,8 @@ namespace anchorhold::hypervisor {
 // What all machines of one hypervisor use; it outlives them.
 struct Workshop {
   std::shared_ptr<Driver> driver;
-  XmlOptions xml;  // all but the console's socket
+  XmlOptions xml;                  // all but the name, the console's socket and the environment
+  std::filesystem::path launched;  // the QEMU that our launcher starts; empty: libvirt starts QEMU itself
   WorkerPool& pool;
   Executor& timers;
 };
@@ -49,8 +51,11 @@ class GuestRun : public std::enable_shared_from_this<GuestRun> {
   // On the strand.
   void run_start();
   Status create_domain();
+  XmlOptions xml_options() const;
   void on_created(Status created);
   void on_stopped();
+  void adopt_process();
+  void on_process_gone();
   void finish(MachineExit exit);
   MachineExit judge_end() const;
 
@@ -74,12 +79,15 @@ class GuestRun : public std::enable_shared_from_this<GuestRun> {
   bool abandoned_ = false;
   bool stop_requested_ = false;
   bool time_limit_reached_ = false;
-  bool stopped_seen_ = false;
+  bool stopped_seen_ = false;  // by libvirt, or by the end of QEMU's process
   std::string shutdown_reason_;
   Done start_done_;
   std::vector<Done> stop_done_;
 
+  std::optional<QemuProcess> process_;
+
   // Touched on the strand only.
+  int process_watch_ = -1;
   DomainHandle domain_;
   std::unique_ptr<ConsolePump> console_;
   std::uint64_t oom_kills_before_ = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/paths.h"
 #include "hypervisor/libvirt.h"
 #include "libvirt/acceleration.h"
 #include "libvirt/emulator.h"
@@ -40,8 +41,11 @@ class LibvirtMachine : public Machine {
 
 class LibvirtHypervisor : public Hypervisor {
  public:
-  LibvirtHypervisor(std::shared_ptr<Driver> driver, Capabilities capabilities, XmlOptions xml)
-      : driver_(std::move(driver)), capabilities_(std::move(capabilities)), xml_(std::move(xml)) {}
+  LibvirtHypervisor(std::shared_ptr<Driver> driver, Capabilities capabilities, XmlOptions xml, std::filesystem::path launched)
+      : driver_(std::move(driver)),
+        capabilities_(std::move(capabilities)),
+        xml_(std::move(xml)),
+        launched_(std::move(launched)) {}
 
   ~LibvirtHypervisor() override {
     std::vector<std::shared_ptr<GuestRun>> alive;
@@ -60,7 +64,7 @@ class LibvirtHypervisor : public Hypervisor {
     for (const auto& weak : runs_)
       if (auto run = weak.lock(); run && run->spec().id == spec.id && run->state() != MachineState::ended)
         return fail(ErrorCode::already_exists, fmt::format("there is a machine {} already", spec.id.value()));
-    auto run = std::make_shared<GuestRun>(std::move(spec), Workshop{driver_, xml_, pool_, timers_}, executor,
+    auto run = std::make_shared<GuestRun>(std::move(spec), Workshop{driver_, xml_, launched_, pool_, timers_}, executor,
                                           std::move(on_exit));
     runs_.push_back(run);
     return std::unique_ptr<Machine>(new LibvirtMachine(std::move(run)));
@@ -71,6 +75,7 @@ class LibvirtHypervisor : public Hypervisor {
   std::shared_ptr<Driver> driver_;
   const Capabilities capabilities_;
   const XmlOptions xml_;
+  const std::filesystem::path launched_;
   std::vector<std::weak_ptr<GuestRun>> runs_;
   WorkerPool pool_{worker_threads};
   SerialExecutor timers_{"machine-timers"};
@@ -81,6 +86,9 @@ class LibvirtHypervisor : public Hypervisor {
 Result<std::unique_ptr<Hypervisor>> make_libvirt_hypervisor(const LibvirtOptions& options) {
   auto emulator = ANCHORHOLD_TRY(find_emulator(options.emulator));
   auto driver = ANCHORHOLD_TRY(Driver::open(options));
+  // A daemon's QEMU is the daemon's to confine.
+  std::filesystem::path launched;
+  if (driver->embedded()) launched = std::exchange(emulator, ANCHORHOLD_TRY(own_program("anchorhold-qemu")));
   auto decision = ANCHORHOLD_TRY(decide_acceleration(*driver, emulator, options));
   Capabilities capabilities;
   capabilities.backend = driver->description();
@@ -94,7 +102,8 @@ Result<std::unique_ptr<Hypervisor>> make_libvirt_hypervisor(const LibvirtOptions
   xml.acceleration = decision.acceleration;
   xml.emulator = emulator;
   if (decision.acceleration == Acceleration::emulation) xml.tsc_khz = measure_tsc_khz();
-  return std::unique_ptr<Hypervisor>(new LibvirtHypervisor(std::move(driver), std::move(capabilities), std::move(xml)));
+  return std::unique_ptr<Hypervisor>(new LibvirtHypervisor(std::move(driver), std::move(capabilities), std::move(xml),
+                                                            std::move(launched)));
 }
 
 }  // namespace anchorhold::hypervisor

@@ -64,8 +64,8 @@ Status check_shares(const std::vector<ShareSpec>& shares) {
 Status check_kernel_words(const std::vector<std::string>& words) {
   std::size_t length = 0;
   for (const auto& word : words) {
-    if (word.empty() || std::any_of(word.begin(), word.end(), [](char c) { return is_control(c) || c == ' '; }))
-      return invalid(fmt::format("the kernel word '{}' is empty or holds a space or a control character", word));
+    if (word.empty() || std::any_of(word.begin(), word.end(), is_control))
+      return invalid(fmt::format("the kernel word '{}' is empty or holds a control character", word));
     length += word.size() + 1;
   }
   // What the backend puts before them is below 200 bytes.

@@ -41,7 +41,7 @@ struct MachineSpec {
   std::filesystem::path kernel;
   std::filesystem::path initrd;                 // empty: none
   std::filesystem::path rootfs;                 // a disk image, given read-only; empty: none
-  std::vector<std::string> kernel_words;        // joined by spaces after the backend's own (console, clock)
+  std::vector<std::string> kernel_words;        // joined by spaces behind the backend's own (console, clock)
   unsigned vcpus = 2;
   ByteSize memory = ByteSize::mib(1024);
   std::filesystem::path vsock_socket;           // where the vsock device listens (vhost-user); empty: no door at all

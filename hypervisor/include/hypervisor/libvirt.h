@@ -13,7 +13,8 @@ enum class AccelerationChoice { automatic, hardware, emulation };
 
 struct LibvirtOptions {
   // Empty: qemu:///embed with a folder of this process. Also qemu:///session and qemu:///system, which need a daemon.
-  // A process has at most one embedded driver: every Hypervisor opened with an empty URI shares it.
+  // A process has at most one embedded driver, from the first opening to its end: every Hypervisor opened with an empty
+  // URI shares it, with the folders named first.
   std::string uri;
   // automatic takes the hardware when a guest really runs on it; hardware is an error when it doesn't.
   AccelerationChoice acceleration = AccelerationChoice::automatic;
