@@ -261,6 +261,7 @@ class ReaderProcess {
     auto reader = std::make_unique<ReaderProcess>();
     UniqueFd root(open(grant.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     reader->socket_path = folder / "reader.socket";
+    std::filesystem::remove(reader->socket_path);
     UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
