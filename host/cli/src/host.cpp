@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/files.h"
+#include "base/paths.h"
 #include "hypervisor/libvirt.h"
 #include "images/store.h"
 
@@ -21,6 +22,16 @@ std::string_view waiting_for(session::Stage stage) {
     case session::Stage::mounts: return "preparing the guest";
   }
   return "starting";
+}
+
+// What a person should know and need not hear at every start; with --verbose always.
+void tell_once(Console& console, const std::string& marker, const std::string& text) {
+  auto state = state_directory();
+  if (!state) return;
+  auto told = read_file(*state / marker, 4096);
+  if (told && *told == text) return console.detail(text);
+  console.note(text);
+  if (auto status = write_file_atomic(*state / marker, text); !status) console.detail(status.error().message);
 }
 
 }  // namespace
@@ -74,7 +85,7 @@ session::SessionParts Host::session_parts(const GuestArguments& arguments) {
   parts.hypervisor_ready = [this](const hypervisor::Capabilities& capabilities) {
     console_.detail("hypervisor: " + capabilities.backend);
     if (capabilities.acceleration == hypervisor::Acceleration::emulation && !capabilities.why_no_hardware.empty())
-      console_.note("note: the guest is emulated, which is slower: " + capabilities.why_no_hardware);
+      tell_once(console_, "emulation-told", "note: guests are emulated here, which is slower: " + capabilities.why_no_hardware);
   };
   return parts;
 }

@@ -1,6 +1,7 @@
 #include "session/session.h"
 
 #include <condition_variable>
+#include <future>
 #include <mutex>
 
 #include "base/executor.h"
@@ -119,15 +120,22 @@ void Session::State::start_on_worker() {
 }
 
 Result<std::unique_ptr<Guest>> Session::State::make_guest() {
+  // Checking the image and opening the hypervisor take about as long; a missing image is the commoner fault.
+  auto image = std::async(std::launch::async, [this] { return parts.verify_image(spec.guest.image); });
   if (!hypervisor) {
-    hypervisor = ANCHORHOLD_TRY(parts.make_hypervisor());
+    auto made = parts.make_hypervisor();
+    if (!made) {
+      if (auto checked = image.get(); !checked) return fail(std::move(checked).error());
+      return fail(std::move(made).error());
+    }
+    hypervisor = std::move(*made);
     if (parts.hypervisor_ready) parts.hypervisor_ready(hypervisor->capabilities());
   }
   GuestParts guest_parts{.hypervisor = *hypervisor,
                          .shares = *shares,
                          .events = events,
                          .clock = parts.clock,
-                         .verify_image = parts.verify_image,
+                         .verify_image = [&image](const std::string&) { return image.get(); },
                          .progress = parts.progress};
   if (parts.start_vsock) guest_parts.start_vsock = parts.start_vsock;
   return Guest::start(spec.guest, guest_parts, stop_starting.get_token());
