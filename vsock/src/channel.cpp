@@ -17,6 +17,9 @@ int milliseconds(std::chrono::milliseconds time) {
 
 int bytes(std::size_t count) { return static_cast<int>(std::min<std::size_t>(count, INT_MAX)); }
 
+// A compressed message counts by its compressed size, and grows without a bound when it is unpacked: none is accepted.
+constexpr int identity_only = 1 << GRPC_COMPRESS_NONE;
+
 // gRPC takes the descriptor's number and closes it itself; it must be a connected, non-blocking stream socket.
 Status check_stream(const UniqueFd& stream) {
   int type = 0;
@@ -39,6 +42,12 @@ Result<std::shared_ptr<grpc::Channel>> channel_from_stream(UniqueFd stream, cons
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds(limits.keepalive_interval));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(limits.keepalive_timeout));
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // One of its own for each connection, so that one guest cannot use up what another needs.
+  grpc::ResourceQuota quota;
+  quota.Resize(limits.max_buffered_bytes);
+  arguments.SetResourceQuota(quota);
+  arguments.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, identity_only);
+  arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   // Two channels of one process must never share a connection: each is a guest of its own.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
@@ -56,6 +65,11 @@ void prepare_server(grpc::ServerBuilder& builder, const ChannelLimits& limits) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds(limits.keepalive_interval));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(limits.keepalive_timeout));
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  grpc::ResourceQuota quota;
+  quota.Resize(limits.max_buffered_bytes);
+  builder.SetResourceQuota(quota);
+  builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, identity_only);
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   // The client pings as the limits say, also when it has no call open; without this the server hangs up on it.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              milliseconds(limits.keepalive_interval / 2));

@@ -12,7 +12,7 @@
 #include "base/process.h"
 #include "base/seal.h"
 #include "fixture.h"
-#include "initrd.h"
+#include "machine.h"
 #include "vsock/device.h"
 #include "vsock/ports.h"
 
@@ -46,13 +46,7 @@ class WithGuest : public ::testing::Test {
 
   void boot() {
     SpawnSpec spec;
-    spec.argv = {qemu_.string(), "-M", "microvm,rtc=on,memory-backend=m", "-accel", "tcg", "-cpu", "max", "-m", "192",
-                 "-object", "memory-backend-memfd,id=m,size=192M,share=on", "-nodefaults", "-no-user-config", "-display",
-                 "none", "-no-reboot", "-serial", "file:" + (folder_->path() / "console").string(),
-                 "-kernel", kernel_.string(), "-initrd", (folder_->path() / "initrd").string(),
-                 "-append", "console=ttyS0 quiet panic=-1 reboot=t tsc=reliable tsc_early_khz=" + std::to_string(tsc_khz()),
-                 "-chardev", "socket,id=v,path=" + (folder_->path() / "v").string(),
-                 "-device", "vhost-user-vsock-device,chardev=v"};
+    spec.argv = machine_arguments(qemu_, kernel_, folder_->path());
     spec.descriptors = {{2, 2}};
     auto child = Child::spawn(spec);
     ASSERT_TRUE(child) << child.error().message;
