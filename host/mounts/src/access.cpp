@@ -1,14 +1,13 @@
 #include "mounts/access.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <set>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <set>
 
 #include "base/id.h"
 #include "place.h"
@@ -26,7 +25,8 @@ FileInfo info_of(const struct stat& status) {
               : S_ISLNK(status.st_mode) ? FileKind::symlink
                                         : FileKind::other;
   info.size = static_cast<std::uint64_t>(status.st_size);
-  auto since_epoch = std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec);
+  auto since_epoch =
+      std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec);
   info.modified = std::chrono::system_clock::time_point(
       std::chrono::duration_cast<std::chrono::system_clock::duration>(since_epoch));
   return info;
@@ -40,13 +40,15 @@ Result<struct stat> status_of(const Place& place, int fd) {
 
 Status check_regular(const Place& place, const struct stat& status) {
   if (S_ISREG(status.st_mode)) return {};
-  if (S_ISDIR(status.st_mode)) return fail(ErrorCode::invalid_argument, fmt::format("{} is a folder", place.shown));
+  if (S_ISDIR(status.st_mode))
+    return fail(ErrorCode::invalid_argument, fmt::format("{} is a folder", place.shown));
   return fail(ErrorCode::invalid_argument, fmt::format("{} is not a regular file", place.shown));
 }
 
 // An O_PATH descriptor as one to read from; what it is of was checked before.
 Result<UniqueFd> reopen(const Place& place, int fd, int flags) {
-  UniqueFd opened(open(fmt::format("/proc/self/fd/{}", fd).c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  UniqueFd opened(
+      open(fmt::format("/proc/self/fd/{}", fd).c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!opened) return fail_errno(errno, place.shown);
   return opened;
 }
@@ -60,7 +62,8 @@ Status answered(const Place& place, const KeeperAnswer& answer) {
   std::string hint;
   if (answer.error == EACCES && place.grant->mode == Mode::rw_no_delete)
     hint = "the folder was granted so that nothing that was there before can be removed";
-  if (answer.error == EDQUOT) hint = "what would be overwritten cannot be kept any more: the quota is used up";
+  if (answer.error == EDQUOT)
+    hint = "what would be overwritten cannot be kept any more: the quota is used up";
   return fail_errno(answer.error, place.shown, std::move(hint));
 }
 
@@ -77,7 +80,8 @@ class Writer {
     UniqueFd folder = ANCHORHOLD_TRY(parent());
     struct stat status;
     if (fstatat(folder.get(), place_.parts.back().c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0)
-      return fail(ErrorCode::invalid_argument, fmt::format("{} is a symlink that leads nowhere", place_.shown));
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("{} is a symlink that leads nowhere", place_.shown));
     return put(folder.get(), place_.parts.back(), new_file_mode, bytes);
   }
 
@@ -88,7 +92,8 @@ class Writer {
     if (place_.grant->only_file) return overwrite(existing, bytes);
     // Where the symlinks on the way led to.
     Place real{place_.grant, ANCHORHOLD_TRY(parts_of(place_, existing)), place_.shown};
-    if (real.parts.empty()) return fail(ErrorCode::unavailable, fmt::format("{} is being moved", place_.shown));
+    if (real.parts.empty())
+      return fail(ErrorCode::unavailable, fmt::format("{} is being moved", place_.shown));
     UniqueFd folder = ANCHORHOLD_TRY(open_place(real, real.parts.size() - 1));
     return put(folder.get(), real.parts.back(), status.st_mode & 0777, bytes);
   }
@@ -110,7 +115,8 @@ class Writer {
     auto made = ask(request, {folder});
     ANCHORHOLD_CHECK(answered(place_, made));
     auto written = fill(made.descriptor.get(), bytes);
-    if (written) written = answered(place_, ask(make_request(Verb::rename, temporary, name), {folder, folder}));
+    if (written)
+      written = answered(place_, ask(make_request(Verb::rename, temporary, name), {folder, folder}));
     if (!written) ask(make_request(Verb::unlink, temporary), {folder});
     return written;
   }
@@ -198,7 +204,8 @@ Result<FileInfo> FileAccess::stat(const std::string& path) const {
   return info_of(ANCHORHOLD_TRY(status_of(place, object.get())));
 }
 
-Result<std::string> FileAccess::read(const std::string& path, std::uint64_t offset, std::size_t max_bytes) const {
+Result<std::string> FileAccess::read(const std::string& path, std::uint64_t offset,
+                                     std::size_t max_bytes) const {
   auto place = ANCHORHOLD_TRY(find_place(grants(), path));
   UniqueFd object = ANCHORHOLD_TRY(open_place(place));
   auto status = ANCHORHOLD_TRY(status_of(place, object.get()));
@@ -209,7 +216,8 @@ Result<std::string> FileAccess::read(const std::string& path, std::uint64_t offs
   while (bytes.size() < max_bytes) {
     std::size_t used = bytes.size();
     bytes.resize(used + std::min(chunk, max_bytes - used));
-    ssize_t got = pread(file.get(), bytes.data() + used, bytes.size() - used, static_cast<off_t>(offset + used));
+    ssize_t got =
+        pread(file.get(), bytes.data() + used, bytes.size() - used, static_cast<off_t>(offset + used));
     if (got < 0 && errno != EINTR) return fail_errno(errno, place.shown);
     bytes.resize(used + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got == 0) break;
@@ -220,7 +228,8 @@ Result<std::string> FileAccess::read(const std::string& path, std::uint64_t offs
 Status FileAccess::write(const std::string& path, std::string_view bytes) const {
   auto place = ANCHORHOLD_TRY(find_place(grants(), path));
   if (!place.grant->keeper)
-    return fail(ErrorCode::permission_denied, fmt::format("{} is in a folder that was granted read-only", path));
+    return fail(ErrorCode::permission_denied,
+                fmt::format("{} is in a folder that was granted read-only", path));
   return Writer(place).write(bytes);
 }
 
@@ -228,13 +237,16 @@ Result<DirectoryListing> FileAccess::list(const std::string& path, std::size_t m
   DirectoryListing listing;
   auto words = ANCHORHOLD_TRY(split_path(path));
   if (words == std::vector<std::string>{"mnt"}) {
-    for (const auto& grant : grants()) listing.entries.push_back({grant->name, {.kind = FileKind::directory}});
-    std::sort(listing.entries.begin(), listing.entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    for (const auto& grant : grants())
+      listing.entries.push_back({grant->name, {.kind = FileKind::directory}});
+    std::sort(listing.entries.begin(), listing.entries.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
   } else {
     auto place = ANCHORHOLD_TRY(find_place(grants(), path));
     UniqueFd object = ANCHORHOLD_TRY(open_place(place));
     auto status = ANCHORHOLD_TRY(status_of(place, object.get()));
-    if (!S_ISDIR(status.st_mode)) return fail(ErrorCode::invalid_argument, fmt::format("{} is not a folder", path));
+    if (!S_ISDIR(status.st_mode))
+      return fail(ErrorCode::invalid_argument, fmt::format("{} is not a folder", path));
     UniqueFd folder = ANCHORHOLD_TRY(reopen(place, object.get(), O_RDONLY | O_DIRECTORY));
     for (const auto& name : ANCHORHOLD_TRY(names_in(place, std::move(folder), max_entries))) {
       struct stat entry;

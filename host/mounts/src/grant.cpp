@@ -1,15 +1,14 @@
 #include "mounts/grant.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <climits>
-#include <cstdlib>
 
 #include "base/paths.h"
 
@@ -20,14 +19,15 @@ constexpr std::size_t max_grant_name = 100;
 constexpr std::size_t max_tag = 36;
 
 // Not these themselves, but what a person keeps in them.
-const char* const refused_themselves[] = {"/",     "/home",  "/root",    "/usr",       "/usr/local", "/usr/share",
-                                          "/var",  "/opt",   "/srv",     "/mnt",       "/media",     "/tmp",
-                                          "/run/media",      "/var/tmp", "/usr/src",   "/var/log",   "/lost+found"};
+const char* const refused_themselves[] = {
+    "/",    "/home",  "/root", "/usr",       "/usr/local", "/usr/share", "/var",     "/opt",       "/srv",
+    "/mnt", "/media", "/tmp",  "/run/media", "/var/tmp",   "/usr/src",   "/var/log", "/lost+found"};
 // Not these, and nothing in them.
-const char* const refused_whole[] = {"/etc",     "/proc",     "/sys",      "/dev",        "/boot",       "/bin",
-                                     "/sbin",    "/lib",      "/lib32",    "/lib64",      "/libx32",     "/run",
-                                     "/usr/bin", "/usr/sbin", "/usr/lib",  "/usr/lib32",  "/usr/lib64",  "/usr/libexec",
-                                     "/usr/etc", "/var/lib",  "/var/cache", "/var/spool", "/var/run",    "/var/backups"};
+const char* const refused_whole[] = {"/etc",       "/proc",      "/sys",         "/dev",        "/boot",
+                                     "/bin",       "/sbin",      "/lib",         "/lib32",      "/lib64",
+                                     "/libx32",    "/run",       "/usr/bin",     "/usr/sbin",   "/usr/lib",
+                                     "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/etc",    "/var/lib",
+                                     "/var/cache", "/var/spool", "/var/run",     "/var/backups"};
 // Where removable disks are put.
 const char* const allowed_within_refused[] = {"/run/media"};
 
@@ -38,7 +38,8 @@ bool is_within(const std::filesystem::path& a, const std::filesystem::path& b) {
 }
 
 tl::unexpected<Error> refuse(const std::filesystem::path& path, std::string_view why, std::string hint) {
-  return fail(ErrorCode::permission_denied, fmt::format("{} cannot be granted: {}", path.string(), why), std::move(hint));
+  return fail(ErrorCode::permission_denied, fmt::format("{} cannot be granted: {}", path.string(), why),
+              std::move(hint));
 }
 
 Error refusal(const std::filesystem::path& path, std::string_view why, std::string hint) {
@@ -53,7 +54,9 @@ Result<std::filesystem::path> path_of(int fd, const std::filesystem::path& asked
 }
 
 Status check_access(int fd, const struct stat& info, Mode mode, const std::filesystem::path& path) {
-  auto allowed = [&](int wanted) { return faccessat(AT_FDCWD, fmt::format("/proc/self/fd/{}", fd).c_str(), wanted, AT_EACCESS) == 0; };
+  auto allowed = [&](int wanted) {
+    return faccessat(AT_FDCWD, fmt::format("/proc/self/fd/{}", fd).c_str(), wanted, AT_EACCESS) == 0;
+  };
   int read = S_ISDIR(info.st_mode) ? R_OK | X_OK : R_OK;
   if (!allowed(read))
     return fail(ErrorCode::permission_denied, fmt::format("{} cannot be read by this user", path.string()),
@@ -67,19 +70,21 @@ Status check_access(int fd, const struct stat& info, Mode mode, const std::files
 Status judge_among_others(const Grant& grant, std::span<const Grant> others) {
   for (const Grant& other : others) {
     if (other.host_path == grant.host_path)
-      return fail(ErrorCode::already_exists,
-                  fmt::format("{} is granted already, as {}", grant.host_path.string(), to_string(other.mode)),
-                  "name each folder once");
+      return fail(
+          ErrorCode::already_exists,
+          fmt::format("{} is granted already, as {}", grant.host_path.string(), to_string(other.mode)),
+          "name each folder once");
     bool above = is_within(other.host_path, grant.host_path);
     bool below = is_within(grant.host_path, other.host_path);
     const Grant& outer = above ? grant : other;
     const Grant& inner = above ? other : grant;
     if ((above || below) && strictness(inner.mode) > strictness(outer.mode))
-      return refuse(grant.host_path,
-                    fmt::format("{} is granted {} and lies in {}, which would be {}", inner.host_path.string(),
-                                to_string(inner.mode), outer.host_path.string(), to_string(outer.mode)),
-                    "what protects the inner folder would be undone through the outer one; give the outer one the "
-                    "stricter mode, or leave one out");
+      return refuse(
+          grant.host_path,
+          fmt::format("{} is granted {} and lies in {}, which would be {}", inner.host_path.string(),
+                      to_string(inner.mode), outer.host_path.string(), to_string(outer.mode)),
+          "what protects the inner folder would be undone through the outer one; give the outer one the "
+          "stricter mode, or leave one out");
   }
   return {};
 }
@@ -87,8 +92,11 @@ Status judge_among_others(const Grant& grant, std::span<const Grant> others) {
 // The length of a valid UTF-8 sequence at the beginning, 0 when there is none (RFC 3629).
 std::size_t utf8_length(std::string_view text) {
   auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  std::size_t length = byte(0) < 0x80 ? 1 : byte(0) >= 0xc2 && byte(0) < 0xe0 ? 2 : (byte(0) & 0xf0) == 0xe0 ? 3
-                       : byte(0) >= 0xf0 && byte(0) < 0xf5 ? 4 : 0;
+  std::size_t length = byte(0) < 0x80                      ? 1
+                       : byte(0) >= 0xc2 && byte(0) < 0xe0 ? 2
+                       : (byte(0) & 0xf0) == 0xe0          ? 3
+                       : byte(0) >= 0xf0 && byte(0) < 0xf5 ? 4
+                                                           : 0;
   if (length == 0 || length > text.size()) return 0;
   for (std::size_t i = 1; i < length; ++i)
     if ((byte(i) & 0xc0) != 0x80) return 0;
@@ -115,16 +123,20 @@ std::string clean_name(std::string_view name, std::size_t most) {
 
 }  // namespace
 
-std::string Grant::guest_path() const { return "/mnt/" + name + (only_file ? "/" + *only_file : ""); }
+std::string Grant::guest_path() const {
+  return "/mnt/" + name + (only_file ? "/" + *only_file : "");
+}
 
 Result<GrantRules> GrantRules::current() {
   GrantRules rules;
-  std::vector<std::filesystem::path> folders = {ANCHORHOLD_TRY(config_directory()), ANCHORHOLD_TRY(state_directory()),
-                                                ANCHORHOLD_TRY(cache_directory()), ANCHORHOLD_TRY(runtime_directory())};
+  std::vector<std::filesystem::path> folders = {
+      ANCHORHOLD_TRY(config_directory()), ANCHORHOLD_TRY(state_directory()),
+      ANCHORHOLD_TRY(cache_directory()), ANCHORHOLD_TRY(runtime_directory())};
   std::error_code error;
   for (const auto& folder : folders) {
     auto real = std::filesystem::canonical(folder, error);
-    if (error) return fail(ErrorCode::failed_precondition, fmt::format("{}: {}", folder.string(), error.message()));
+    if (error)
+      return fail(ErrorCode::failed_precondition, fmt::format("{}: {}", folder.string(), error.message()));
     rules.own_folders.push_back(std::move(real));
   }
   std::filesystem::path home;
@@ -140,19 +152,23 @@ std::optional<Error> judge_path(const std::filesystem::path& path, const GrantRu
   const std::string smaller = "grant the folder the task is about, not one that holds everything";
   if (!rules.home.empty() && rules.home != "/") {
     if (path == rules.home)
-      return refusal(path, "it is the home folder itself, with everything of its owner", "grant a folder in it");
+      return refusal(path, "it is the home folder itself, with everything of its owner",
+                     "grant a folder in it");
     if (is_within(rules.home, path)) return refusal(path, "it holds the home folder", smaller);
   }
   for (const auto& own : rules.own_folders) {
-    if (is_within(path, own)) return refusal(path, "it is where Anchorhold keeps its own state", "grant another folder");
-    if (is_within(own, path)) return refusal(path, fmt::format("it holds Anchorhold's own state ({})", own.string()), smaller);
+    if (is_within(path, own))
+      return refusal(path, "it is where Anchorhold keeps its own state", "grant another folder");
+    if (is_within(own, path))
+      return refusal(path, fmt::format("it holds Anchorhold's own state ({})", own.string()), smaller);
   }
   bool beneath_allowed = std::any_of(std::begin(allowed_within_refused), std::end(allowed_within_refused),
                                      [&](const char* allowed) { return is_within(path, allowed); });
   for (const char* folder : refused_themselves)
     if (path == folder) return refusal(path, "it is a system folder", smaller);
   for (const char* folder : refused_whole)
-    if (!beneath_allowed && is_within(path, folder)) return refusal(path, "it belongs to the system", "copy what is needed to a folder of your own");
+    if (!beneath_allowed && is_within(path, folder))
+      return refusal(path, "it belongs to the system", "copy what is needed to a folder of your own");
   bool in_home = !rules.home.empty() && is_within(path, rules.home);
   auto relative = in_home ? path.lexically_relative(rules.home) : path.lexically_relative("/");
   for (const auto& part : relative)
@@ -163,7 +179,9 @@ std::optional<Error> judge_path(const std::filesystem::path& path, const GrantRu
 }
 
 std::string grant_name(std::string_view file_name, std::span<const std::string> taken) {
-  auto is_taken = [&](const std::string& name) { return std::find(taken.begin(), taken.end(), name) != taken.end(); };
+  auto is_taken = [&](const std::string& name) {
+    return std::find(taken.begin(), taken.end(), name) != taken.end();
+  };
   std::string name = clean_name(file_name, max_grant_name);
   for (int number = 2; is_taken(name); ++number) {
     std::string suffix = fmt::format("-{}", number);
@@ -174,7 +192,8 @@ std::string grant_name(std::string_view file_name, std::span<const std::string> 
 
 std::string grant_tag(std::string_view name) {
   bool plain = std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
   });
   std::string tag = fmt::format("grant-{}", name);
   if (plain && tag.size() <= max_tag) return tag;
@@ -187,7 +206,8 @@ Result<Grant> resolve_grant(const std::filesystem::path& path, Mode mode, std::s
                             const GrantRules& rules) {
   UniqueFd object(open(path.c_str(), O_PATH | O_CLOEXEC));
   if (!object) {
-    std::string hint = errno == ENOENT ? "check the spelling; the folder must exist before it is granted" : "";
+    std::string hint =
+        errno == ENOENT ? "check the spelling; the folder must exist before it is granted" : "";
     return fail_errno(errno, path.string(), std::move(hint));
   }
   struct stat info;
@@ -210,7 +230,8 @@ Result<Grant> resolve_grant(const std::filesystem::path& path, Mode mode, std::s
     if (!grant.root || fstatat(grant.root.get(), grant.only_file->c_str(), &again, AT_SYMLINK_NOFOLLOW) != 0)
       return fail_errno(errno, grant.host_path.string());
     if (again.st_dev != info.st_dev || again.st_ino != info.st_ino)
-      return fail(ErrorCode::unavailable, fmt::format("{} changed while it was being granted", path.string()), "try again");
+      return fail(ErrorCode::unavailable, fmt::format("{} changed while it was being granted", path.string()),
+                  "try again");
   }
   std::vector<std::string> taken;
   for (const Grant& other : others) taken.push_back(other.name);

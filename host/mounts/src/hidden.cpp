@@ -1,11 +1,10 @@
 #include "mounts/hidden.h"
 
-#include <fmt/format.h>
-#include <utf8proc.h>
-
 #include <algorithm>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <memory>
+#include <utf8proc.h>
 
 namespace anchorhold::mounts {
 namespace {
@@ -15,14 +14,40 @@ const char* const standard_patterns[] = {
     // Settings with secrets in them.
     ".env*",
     // Keys and certificates with keys.
-    "*.pem", "*.key", "*.p12", "*.pfx", "*.ppk", "*.asc.key", "id_*",
+    "*.pem",
+    "*.key",
+    "*.p12",
+    "*.pfx",
+    "*.ppk",
+    "*.asc.key",
+    "id_*",
     // Key stores and password safes.
-    "*.jks", "*.keystore", "*.kdb", "*.kdbx", "*.keychain", "*.keychain-db", "login.keyring",
+    "*.jks",
+    "*.keystore",
+    "*.kdb",
+    "*.kdbx",
+    "*.keychain",
+    "*.keychain-db",
+    "login.keyring",
     // Folders of credentials.
-    ".ssh", ".aws", ".gnupg", ".azure", ".kube", ".docker", ".password-store",
+    ".ssh",
+    ".aws",
+    ".gnupg",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".password-store",
     // Files of credentials.
-    ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".git-credentials", ".htpasswd",
-    // The public certificates that Python packages ship (certifi, pip): no secret, and pip cannot live without them.
+    ".netrc",
+    "_netrc",
+    ".npmrc",
+    ".pypirc",
+    ".pgpass",
+    ".my.cnf",
+    ".git-credentials",
+    ".htpasswd",
+    // The public certificates that Python packages ship (certifi, pip): no secret, and pip cannot live
+    // without them.
     "!cacert.pem",
 };
 
@@ -88,19 +113,42 @@ Result<HiddenNames> HiddenNames::create(std::vector<std::string> patterns) {
     std::string folded = fold_name(std::string_view(pattern).substr(exception ? 1 : 0));
     if (folded.find_first_not_of('*') == std::string::npos || folded.find('/') != std::string::npos ||
         folded.find('\0') != std::string::npos)
-      return fail(ErrorCode::invalid_argument, fmt::format("'{}' cannot be a pattern of hidden names", pattern),
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("'{}' cannot be a pattern of hidden names", pattern),
                   "a pattern is one name, such as '.env*' or '*.pem'");
-    (exception ? names.exceptions_ : names.folded_).push_back(std::move(folded));
+    (exception ? names.exceptions_ : names.hidden_).add(std::move(folded));
   }
   names.patterns_ = std::move(patterns);
   return names;
 }
 
+void HiddenNames::PatternSet::add(std::string folded) {
+  auto stars = std::count(folded.begin(), folded.end(), '*');
+  if (stars == 0) {
+    exact.push_back(std::move(folded));
+  } else if (stars == 1 && folded.back() == '*') {
+    folded.pop_back();
+    beginnings.push_back(std::move(folded));
+  } else if (stars == 1 && folded.front() == '*') {
+    endings.push_back(folded.substr(1));
+  } else {
+    others.push_back(std::move(folded));
+  }
+}
+
+bool HiddenNames::PatternSet::fits(std::string_view name) const {
+  auto any = [](const std::vector<std::string>& patterns, auto fits_one) {
+    return std::any_of(patterns.begin(), patterns.end(), fits_one);
+  };
+  return any(exact, [&](const std::string& p) { return name == p; }) ||
+         any(beginnings, [&](const std::string& p) { return name.starts_with(p); }) ||
+         any(endings, [&](const std::string& p) { return name.ends_with(p); }) ||
+         any(others, [&](const std::string& p) { return matches(p, name); });
+}
+
 bool HiddenNames::hides(std::string_view name) const {
   std::string folded = fold_name(name);
-  auto fits = [&](const std::string& pattern) { return matches(pattern, folded); };
-  return std::any_of(folded_.begin(), folded_.end(), fits) &&
-         std::none_of(exceptions_.begin(), exceptions_.end(), fits);
+  return hidden_.fits(folded) && !exceptions_.fits(folded);
 }
 
 }  // namespace anchorhold::mounts

@@ -20,7 +20,8 @@ struct KeeperClient::Waiting {
   bool done = false;
 };
 
-KeeperAnswer KeeperClient::ask(RequestHeader request, std::span<const int> descriptors, std::string_view payload) {
+KeeperAnswer KeeperClient::ask(RequestHeader request, std::span<const int> descriptors,
+                               std::string_view payload) {
   request.payload_size = static_cast<std::uint32_t>(payload.size());
   request.descriptors = static_cast<std::uint16_t>(descriptors.size());
   Waiting mine;

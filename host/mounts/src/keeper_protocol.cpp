@@ -1,11 +1,10 @@
 #include "mounts/keeper_protocol.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <fmt/format.h>
 #include <optional>
 
 namespace anchorhold::mounts {
@@ -27,10 +26,12 @@ struct VerbShape {
 };
 
 constexpr std::array shapes{
-    VerbShape{Verb::open_for_write, "open for writing", 1, false, false, false, false, false, false, open_flag::all & ~open_flag::exclusive, 0},
+    VerbShape{Verb::open_for_write, "open for writing", 1, false, false, false, false, false, false,
+              open_flag::all & ~open_flag::exclusive, 0},
     VerbShape{Verb::create, "create", 1, true, false, true, false, false, false, open_flag::all, 0},
     VerbShape{Verb::make_directory, "mkdir", 1, true, false, true, false, false, false, 0, 0},
-    VerbShape{Verb::make_symlink, "symlink", 1, true, false, false, false, false, false, 0, max_symlink_bytes},
+    VerbShape{Verb::make_symlink, "symlink", 1, true, false, false, false, false, false, 0,
+              max_symlink_bytes},
     VerbShape{Verb::link, "link", 2, true, false, false, false, false, false, 0, 0},
     VerbShape{Verb::unlink, "unlink", 1, true, false, false, false, false, false, 0, 0},
     VerbShape{Verb::remove_directory, "rmdir", 1, true, false, false, false, false, false, 0, 0},
@@ -38,7 +39,8 @@ constexpr std::array shapes{
     VerbShape{Verb::set_attributes, "set attributes", 1, false, false, true, false, false, true, 0, 0},
     VerbShape{Verb::truncate, "truncate", 1, false, false, false, false, true, false, 0, 0},
     VerbShape{Verb::allocate, "fallocate", 1, false, false, false, true, true, false, allocate_flag::all, 0},
-    VerbShape{Verb::set_xattr, "setxattr", 1, true, false, false, false, false, false, xattr_flag::all, max_payload_bytes},
+    VerbShape{Verb::set_xattr, "setxattr", 1, true, false, false, false, false, false, xattr_flag::all,
+              max_payload_bytes},
     VerbShape{Verb::remove_xattr, "removexattr", 1, true, false, false, false, false, false, 0, 0},
     VerbShape{Verb::temporary_file, "tmpfile", 1, false, false, true, false, false, false, open_flag::all, 0},
     VerbShape{Verb::statistics, "statistics", 0, false, false, false, false, false, false, 0, 0},
@@ -49,7 +51,9 @@ const VerbShape* shape_of(Verb verb) {
   return found == shapes.end() ? nullptr : &*found;
 }
 
-bool is_zero(const Timestamp& time) { return time == Timestamp{}; }
+bool is_zero(const Timestamp& time) {
+  return time == Timestamp{};
+}
 
 // The text's bytes, or nothing when there is a NUL inside or something other than NULs behind it.
 std::optional<std::string_view> text_of(const char (&field)[256], std::uint16_t size) {
@@ -67,11 +71,13 @@ tl::unexpected<Error> malformed(std::string what) {
 
 Status check_unused_fields(const RequestHeader& header, const VerbShape& shape) {
   if (!shape.uses_name && header.name_size != 0) return malformed("a name where there is none");
-  if (!shape.uses_new_name && header.new_name_size != 0) return malformed("a second name where there is none");
+  if (!shape.uses_new_name && header.new_name_size != 0)
+    return malformed("a second name where there is none");
   if (!shape.uses_mode && header.mode != 0) return malformed("a mode where there is none");
   if (!shape.uses_offset && header.offset != 0) return malformed("an offset where there is none");
   if (!shape.uses_size && header.size != 0) return malformed("a size where there is none");
-  if (!shape.uses_times && (header.valid != 0 || !is_zero(header.access_time) || !is_zero(header.modify_time)))
+  if (!shape.uses_times &&
+      (header.valid != 0 || !is_zero(header.access_time) || !is_zero(header.modify_time)))
     return malformed("times where there are none");
   return {};
 }

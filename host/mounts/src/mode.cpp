@@ -4,9 +4,12 @@ namespace anchorhold::mounts {
 
 std::string_view to_string(Mode mode) {
   switch (mode) {
-    case Mode::ro: return "ro";
-    case Mode::rw: return "rw";
-    case Mode::rw_no_delete: return "rw-no-delete";
+    case Mode::ro:
+      return "ro";
+    case Mode::rw:
+      return "rw";
+    case Mode::rw_no_delete:
+      return "rw-no-delete";
   }
   return "unknown";
 }
@@ -19,9 +22,12 @@ std::optional<Mode> parse_mode(std::string_view text) {
 
 int strictness(Mode mode) {
   switch (mode) {
-    case Mode::rw: return 0;
-    case Mode::rw_no_delete: return 1;
-    case Mode::ro: return 2;
+    case Mode::rw:
+      return 0;
+    case Mode::rw_no_delete:
+      return 1;
+    case Mode::ro:
+      return 2;
   }
   return 2;
 }

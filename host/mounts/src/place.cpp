@@ -1,14 +1,13 @@
 #include "place.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <climits>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/openat2.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <climits>
 
 namespace anchorhold::mounts {
 namespace {
@@ -39,7 +38,8 @@ Result<std::string> path_of(int fd) {
 
 bool exists_for_guest(const AccessibleGrant& grant, std::span<const std::string> parts) {
   if (grant.only_file && !parts.empty() && (parts.size() != 1 || parts[0] != *grant.only_file)) return false;
-  return std::none_of(parts.begin(), parts.end(), [&](const std::string& part) { return grant.hidden.hides(part); });
+  return std::none_of(parts.begin(), parts.end(),
+                      [&](const std::string& part) { return grant.hidden.hides(part); });
 }
 
 }  // namespace
@@ -60,7 +60,8 @@ Result<std::vector<std::string>> split_path(const std::string& path) {
   return words;
 }
 
-Result<Place> find_place(std::span<const std::shared_ptr<const AccessibleGrant>> grants, const std::string& path) {
+Result<Place> find_place(std::span<const std::shared_ptr<const AccessibleGrant>> grants,
+                         const std::string& path) {
   auto words = ANCHORHOLD_TRY(split_path(path));
   auto outside = [&] {
     return fail(ErrorCode::invalid_argument, fmt::format("{} is not in a granted folder", path),
@@ -74,7 +75,9 @@ Result<Place> find_place(std::span<const std::shared_ptr<const AccessibleGrant>>
   return place;
 }
 
-Result<UniqueFd> open_place(const Place& place) { return open_place(place, place.parts.size()); }
+Result<UniqueFd> open_place(const Place& place) {
+  return open_place(place, place.parts.size());
+}
 
 Result<UniqueFd> open_place(const Place& place, std::size_t count) {
   std::string path = count == 0 ? "." : place.parts[0];
@@ -83,11 +86,13 @@ Result<UniqueFd> open_place(const Place& place, std::size_t count) {
   how.flags = O_PATH | O_CLOEXEC;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
   for (int attempt = 1;; ++attempt) {
-    UniqueFd fd(static_cast<int>(syscall(SYS_openat2, place.grant->root.get(), path.c_str(), &how, sizeof how)));
+    UniqueFd fd(
+        static_cast<int>(syscall(SYS_openat2, place.grant->root.get(), path.c_str(), &how, sizeof how)));
     if (!fd && errno == EAGAIN && attempt < open_attempts) continue;
     if (!fd && (errno == ENOENT || errno == ENOTDIR)) return not_there(place);
     if (!fd && errno == EXDEV)
-      return fail(ErrorCode::permission_denied, fmt::format("{} leads out of the granted folder", place.shown));
+      return fail(ErrorCode::permission_denied,
+                  fmt::format("{} leads out of the granted folder", place.shown));
     if (!fd) return fail_errno(errno, place.shown);
     // A symlink of a harmless name may have led to a hidden one.
     auto parts = ANCHORHOLD_TRY(parts_of(place, fd.get()));

@@ -1,10 +1,9 @@
 #include "mounts/report.h"
 
-#include <fmt/format.h>
-#include <sys/socket.h>
-
 #include <cerrno>
 #include <cstring>
+#include <fmt/format.h>
+#include <sys/socket.h>
 #include <vector>
 
 namespace anchorhold::mounts {
@@ -32,11 +31,16 @@ static_assert(sizeof(ReportHeader) + max_operation + max_path + max_reason <= ma
 
 std::string_view to_string(ReportKind kind) {
   switch (kind) {
-    case ReportKind::ready: return "ready";
-    case ReportKind::refused: return "refused";
-    case ReportKind::violation: return "violation";
-    case ReportKind::warning: return "warning";
-    case ReportKind::fatal: return "fatal";
+    case ReportKind::ready:
+      return "ready";
+    case ReportKind::refused:
+      return "refused";
+    case ReportKind::violation:
+      return "violation";
+    case ReportKind::warning:
+      return "warning";
+    case ReportKind::fatal:
+      return "fatal";
   }
   return "unknown";
 }
@@ -64,8 +68,10 @@ Result<Report> parse_report(std::span<const std::byte> message) {
   std::memcpy(&header, message.data(), sizeof header);
   if (header.magic != report_magic) return fail(ErrorCode::data_loss, "a report has a wrong magic number");
   auto kind = static_cast<std::uint16_t>(header.kind);
-  if (kind < 1 || kind > 5) return fail(ErrorCode::data_loss, fmt::format("a report is of unknown kind {}", kind));
-  if (header.operation_size > max_operation || header.path_size > max_path || header.reason_size > max_reason ||
+  if (kind < 1 || kind > 5)
+    return fail(ErrorCode::data_loss, fmt::format("a report is of unknown kind {}", kind));
+  if (header.operation_size > max_operation || header.path_size > max_path ||
+      header.reason_size > max_reason ||
       sizeof header + header.operation_size + header.path_size + header.reason_size != message.size())
     return fail(ErrorCode::data_loss, "a report's texts do not fit its size");
   auto text = reinterpret_cast<const char*>(message.data()) + sizeof header;

@@ -1,13 +1,12 @@
 #include "mounts/share.h"
 
+#include <cerrno>
 #include <fmt/format.h>
+#include <mutex>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <mutex>
 
 #include "base/files.h"
 #include "base/paths.h"
@@ -44,7 +43,9 @@ void add_common_arguments(std::vector<std::string>& argv, const std::string& nam
 
 }  // namespace
 
-std::string_view to_string(ShareProcess process) { return process == ShareProcess::reader ? "reader" : "keeper"; }
+std::string_view to_string(ShareProcess process) {
+  return process == ShareProcess::reader ? "reader" : "keeper";
+}
 
 struct Share::State {
   ShareSpec spec;
@@ -68,10 +69,11 @@ Status Share::State::start_keeper() {
   ANCHORHOLD_CHECK(make_directories(spec.ledger_folder, 0700));
   auto program = ANCHORHOLD_TRY(own_program("anchorhold-keeper"));
   SpawnSpec spawn;
-  spawn.argv = {program.string(), "--ledger", std::filesystem::absolute(spec.ledger_folder).string(), "--clients",
-                std::to_string(keeper_clients)};
+  spawn.argv = {program.string(), "--ledger", std::filesystem::absolute(spec.ledger_folder).string(),
+                "--clients", std::to_string(keeper_clients)};
   add_common_arguments(spawn.argv, name, mode, only_file, spec);
-  if (spec.ledger_quota != 0) spawn.argv.insert(spawn.argv.end(), {"--quota", std::to_string(spec.ledger_quota)});
+  if (spec.ledger_quota != 0)
+    spawn.argv.insert(spawn.argv.end(), {"--quota", std::to_string(spec.ledger_quota)});
   spawn.descriptors = {{2, 2}, {root.get(), keeper_fd::root}};
   std::vector<UniqueFd> theirs;
   for (int i = 0; i < keeper_clients; ++i) {

@@ -1,18 +1,17 @@
 #include "watched_process.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <fmt/format.h>
+#include <future>
+#include <optional>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <chrono>
-#include <future>
-#include <optional>
 
 namespace anchorhold::mounts {
 namespace {
@@ -77,8 +76,8 @@ Result<std::unique_ptr<WatchedProcess>> WatchedProcess::start(Spec spec) {
   state->thread = std::thread([state] { state->run(); });
   std::unique_ptr<WatchedProcess> process(new WatchedProcess(state));
   if (ready.wait_for(ready_limit) != std::future_status::ready)
-    return fail(ErrorCode::deadline_exceeded,
-                fmt::format("the {} of {} did not get ready", to_string(state->spec.process), state->spec.grant));
+    return fail(ErrorCode::deadline_exceeded, fmt::format("the {} of {} did not get ready",
+                                                          to_string(state->spec.process), state->spec.grant));
   ANCHORHOLD_CHECK(ready.get());
   return process;
 }
@@ -89,7 +88,9 @@ WatchedProcess::~WatchedProcess() {
   state_->thread.join();
 }
 
-pid_t WatchedProcess::pid() const { return state_->pid; }
+pid_t WatchedProcess::pid() const {
+  return state_->pid;
+}
 
 void WatchedProcess::State::run() {
   auto sockets = socket_pair(SOCK_SEQPACKET);

@@ -1,5 +1,5 @@
-// One sealed process under watch: a thread starts it (so that it dies with the host: PR_SET_PDEATHSIG follows the thread
-// that forked), waits until it is ready, passes its reports on, and says why it ended.
+// One sealed process under watch: a thread starts it (so that it dies with the host: PR_SET_PDEATHSIG follows
+// the thread that forked), waits until it is ready, passes its reports on, and says why it ended.
 #pragma once
 
 #include <functional>

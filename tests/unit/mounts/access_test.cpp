@@ -54,7 +54,8 @@ TEST_F(Access, ReadsWithinBounds) {
 
 TEST_F(Access, OnlyGrantedFoldersExist) {
   open_grant(Mode::ro);
-  for (auto path : {"/etc/passwd", "work/file", "/mnt/other/file", "/mnt/work/../../etc/passwd", "/", "/mnt/work/../other", ""})
+  for (auto path : {"/etc/passwd", "work/file", "/mnt/other/file", "/mnt/work/../../etc/passwd", "/",
+                    "/mnt/work/../other", ""})
     EXPECT_EQ(error_of(access_.read(path, 0, 1)), ErrorCode::invalid_argument) << path;
   EXPECT_EQ(error_of(access_.read("/mnt/work/missing", 0, 1)), ErrorCode::not_found);
   EXPECT_EQ(error_of(access_.read(std::string("/mnt/work/a\0b", 13), 0, 1)), ErrorCode::invalid_argument);
@@ -68,7 +69,8 @@ TEST_F(Access, NothingIsReachedThroughASymlinkThatLeadsOut) {
   fs::create_symlink("/proc/self/root/etc/passwd", grant_ / "magic");
   open_grant(Mode::rw);
   for (auto path : {"absolute", "relative", "folder/secret", "magic"}) {
-    EXPECT_EQ(error_of(access_.read(std::string("/mnt/work/") + path, 0, 9)), ErrorCode::permission_denied) << path;
+    EXPECT_EQ(error_of(access_.read(std::string("/mnt/work/") + path, 0, 9)), ErrorCode::permission_denied)
+        << path;
     EXPECT_FALSE(access_.write(std::string("/mnt/work/") + path, "changed")) << path;
   }
   EXPECT_FALSE(access_.list("/mnt/work/folder", 10));
@@ -136,7 +138,8 @@ TEST_F(Access, AReaderSeesOldOrNew) {
   write_text(grant_ / "file", one);
   open_grant(Mode::rw);
   std::jthread writer([&](std::stop_token stop) {
-    for (int i = 0; i < 50 && !stop.stop_requested(); ++i) EXPECT_TRUE(access_.write("/mnt/work/file", i % 2 ? one : two));
+    for (int i = 0; i < 50 && !stop.stop_requested(); ++i)
+      EXPECT_TRUE(access_.write("/mnt/work/file", i % 2 ? one : two));
   });
   for (int i = 0; i < 50; ++i) {
     auto text = read_text(grant_ / "file");
@@ -178,7 +181,8 @@ TEST_F(Access, ListsSortedAndBounded) {
   ASSERT_TRUE(listing);
   EXPECT_TRUE(listing->truncated);
   ASSERT_EQ(listing->entries.size(), 10u);
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(listing->entries[static_cast<std::size_t>(i)].name, "f" + std::to_string(100 + i));
+  for (int i = 0; i < 10; ++i)
+    EXPECT_EQ(listing->entries[static_cast<std::size_t>(i)].name, "f" + std::to_string(100 + i));
   listing = access_.list("/mnt/work", 100);
   ASSERT_TRUE(listing);
   EXPECT_FALSE(listing->truncated);

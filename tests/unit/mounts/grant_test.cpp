@@ -1,13 +1,12 @@
 #include "mounts/grant.h"
 
+#include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 
 #include "base/files.h"
 
@@ -19,7 +18,8 @@ namespace fs = std::filesystem;
 GrantRules person() {
   GrantRules rules;
   rules.home = "/home/ada";
-  rules.own_folders = {"/home/ada/.config/anchorhold", "/home/ada/.local/state/anchorhold", "/run/user/1000/anchorhold"};
+  rules.own_folders = {"/home/ada/.config/anchorhold", "/home/ada/.local/state/anchorhold",
+                       "/run/user/1000/anchorhold"};
   return rules;
 }
 
@@ -105,7 +105,8 @@ TEST(GrantName, AClashGetsANumber) {
 
 TEST(GrantTag, FitsTheDeviceAndTellsNamesApart) {
   EXPECT_EQ(grant_tag("report"), "grant-report");
-  for (std::string name : {std::string(100, 'n'), std::string(31, 'n'), std::string("with space"), std::string("\xc3\xa4")}) {
+  for (std::string name :
+       {std::string(100, 'n'), std::string(31, 'n'), std::string("with space"), std::string("\xc3\xa4")}) {
     auto tag = grant_tag(name);
     EXPECT_LE(tag.size(), 36u);
     EXPECT_EQ(tag.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789.-"), std::string::npos) << tag;
@@ -126,7 +127,9 @@ class ResolveGrant : public ::testing::Test {
     rules_.home = base_ / "home";
     rules_.own_folders = {base_ / "home/.state/anchorhold"};
   }
-  Result<Grant> resolve(const fs::path& path, Mode mode = Mode::rw) { return resolve_grant(base_ / path, mode, others_, rules_); }
+  Result<Grant> resolve(const fs::path& path, Mode mode = Mode::rw) {
+    return resolve_grant(base_ / path, mode, others_, rules_);
+  }
   void expect_refused(const fs::path& path, ErrorCode code, Mode mode = Mode::rw) {
     auto grant = resolve(path, mode);
     ASSERT_FALSE(grant) << path;
@@ -231,16 +234,23 @@ TEST_F(ResolveGrant, AStricterModeInsideIsNotUndoneFromOutside) {
     Mode outer, inner;
     bool granted;
   } table[] = {
-      {Mode::rw, Mode::ro, false},          {Mode::rw, Mode::rw_no_delete, false}, {Mode::rw_no_delete, Mode::ro, false},
-      {Mode::rw, Mode::rw, true},           {Mode::ro, Mode::rw, true},            {Mode::ro, Mode::rw_no_delete, true},
-      {Mode::rw_no_delete, Mode::rw, true}, {Mode::ro, Mode::ro, true},
+      {Mode::rw, Mode::ro, false},
+      {Mode::rw, Mode::rw_no_delete, false},
+      {Mode::rw_no_delete, Mode::ro, false},
+      {Mode::rw, Mode::rw, true},
+      {Mode::ro, Mode::rw, true},
+      {Mode::ro, Mode::rw_no_delete, true},
+      {Mode::rw_no_delete, Mode::rw, true},
+      {Mode::ro, Mode::ro, true},
   };
   for (const auto& row : table) {
     for (bool outer_first : {true, false}) {
       others_.clear();
       add(outer_first ? "home/report" : "home/report/inner", outer_first ? row.outer : row.inner);
-      auto second = resolve(outer_first ? "home/report/inner" : "home/report", outer_first ? row.inner : row.outer);
-      EXPECT_EQ(second.has_value(), row.granted) << to_string(row.outer) << " around " << to_string(row.inner);
+      auto second =
+          resolve(outer_first ? "home/report/inner" : "home/report", outer_first ? row.inner : row.outer);
+      EXPECT_EQ(second.has_value(), row.granted)
+          << to_string(row.outer) << " around " << to_string(row.inner);
     }
   }
 }

@@ -7,25 +7,36 @@ namespace {
 
 TEST(HiddenNames, TheStandardListHidesSecrets) {
   const auto& hidden = HiddenNames::standard();
-  for (auto name : {".env", ".env.production", ".envrc", "server.pem", ".pem", "tls.key", "id_rsa", "id_ed25519.pub", ".ssh",
-                    ".aws", ".gnupg", ".netrc", "_netrc", ".npmrc", ".pypirc", ".git-credentials", "store.jks", "a.p12",
-                    "passwords.kdbx", "login.keyring", ".kube", ".docker"})
+  for (auto name : {".env",           ".env.production",
+                    ".envrc",         "server.pem",
+                    ".pem",           "tls.key",
+                    "id_rsa",         "id_ed25519.pub",
+                    ".ssh",           ".aws",
+                    ".gnupg",         ".netrc",
+                    "_netrc",         ".npmrc",
+                    ".pypirc",        ".git-credentials",
+                    "store.jks",      "a.p12",
+                    "passwords.kdbx", "login.keyring",
+                    ".kube",          ".docker"})
     EXPECT_TRUE(hidden.hides(name)) << name;
-  for (auto name : {"env", "environment.yml", "report.md", "key", "keys.txt", "pem", "a.pem.txt", "identity.txt", "id", "ssh",
-                    ".git", ".gitignore", ".config", "monkey", ".bashrc", "cacert.pem", ""})
+  for (auto name :
+       {"env", "environment.yml", "report.md", "key", "keys.txt", "pem", "a.pem.txt", "identity.txt", "id",
+        "ssh", ".git", ".gitignore", ".config", "monkey", ".bashrc", "cacert.pem", ""})
     EXPECT_FALSE(hidden.hides(name)) << name;
 }
 
 TEST(HiddenNames, NoCaseVariantOrNormalFormGetsThrough) {
   const auto& hidden = HiddenNames::standard();
   for (auto name : {".ENV", ".Env.local", "SERVER.PEM", "Id_Rsa", ".SSH", ".NpmRc",
-                    ".\xef\xbd\x85nv",              // fullwidth e
-                    ".e\xe2\x80\x8dnv",             // zero width joiner
-                    ".\xc2\xad" "env",              // soft hyphen
-                    "id\xef\xbc\xbfrsa",            // fullwidth low line
-                    ".\xc5\xbfsh",                  // long s folds to s
-                    "tls.\xe2\x84\xaa" "ey",        // Kelvin sign folds to k
-                    ".env\xff"})                    // not UTF-8
+                    ".\xef\xbd\x85nv",   // fullwidth e
+                    ".e\xe2\x80\x8dnv",  // zero width joiner
+                    ".\xc2\xad"
+                    "env",                // soft hyphen
+                    "id\xef\xbc\xbfrsa",  // fullwidth low line
+                    ".\xc5\xbfsh",        // long s folds to s
+                    "tls.\xe2\x84\xaa"
+                    "ey",         // Kelvin sign folds to k
+                    ".env\xff"})  // not UTF-8
     EXPECT_TRUE(hidden.hides(name)) << name;
 }
 
@@ -51,7 +62,9 @@ TEST(HiddenNames, APatternOfManyStarsIsNotSlow) {
 
 TEST(FoldName, KeepsWhatIsNotUtf8ApartFromItsLetters) {
   EXPECT_EQ(fold_name("A\xff\xfe"), "a\xff\xfe");
-  EXPECT_EQ(fold_name("Stra\xc3\x9f" "e"), "strasse");
+  EXPECT_EQ(fold_name("Stra\xc3\x9f"
+                      "e"),
+            "strasse");
   EXPECT_EQ(fold_name("e\xcc\x81"), fold_name("\xc3\xa9"));
 }
 

@@ -1,10 +1,10 @@
-// A client that was taken over: descriptors from elsewhere, swapped names, hidden names, and messages of any bytes.
-#include <sys/mman.h>
-#include <sys/mount.h>
-
+// A client that was taken over: descriptors from elsewhere, swapped names, hidden names, and messages of any
+// bytes.
 #include <atomic>
 #include <cstring>
 #include <random>
+#include <sys/mman.h>
+#include <sys/mount.h>
 #include <thread>
 
 #include "keeper_fixture.h"
@@ -29,7 +29,8 @@ class Escape : public KeeperTest {
     int inside = at("folder").release();
     UniqueFd owned(inside);
     for (Verb verb : {Verb::create, Verb::make_directory, Verb::unlink, Verb::remove_directory})
-      EXPECT_EQ(ask(make_request(verb, verb == Verb::remove_directory ? "empty" : "victim"), {folder}).error, expected)
+      EXPECT_EQ(ask(make_request(verb, verb == Verb::remove_directory ? "empty" : "victim"), {folder}).error,
+                expected)
           << to_string(verb);
     EXPECT_EQ(ask(make_request(Verb::make_symlink, "new"), {folder}, "t").error, expected);
     EXPECT_EQ(ask(make_request(Verb::rename, "victim", "stolen"), {folder, inside}).error, expected);
@@ -148,7 +149,8 @@ TEST_F(Escape, SymlinksAreNeverFollowed) {
   EXPECT_EQ(read_text(outside_ / "victim"), "outside");
 }
 
-// The host swaps a folder for a symlink that leads out, and back, as fast as it can, while the client works in it.
+// The host swaps a folder for a symlink that leads out, and back, as fast as it can, while the client works
+// in it.
 TEST_F(Escape, NamesSwappedInALoop) {
   write_text(grant_ / "folder/victim", "decoy");
   fs::create_directory_symlink(outside_, grant_ / "link");
@@ -234,7 +236,8 @@ TEST_F(Escape, PolicyMayHideOtherNames) {
 
 TEST_F(Escape, ABindMountOfTheOutsideIsRefusedByItsDescriptor) {
   if (geteuid() != 0) GTEST_SKIP() << "mounting needs root";
-  // A view of the granted folder's inside from another place: the same objects by another way is not beneath the grant.
+  // A view of the granted folder's inside from another place: the same objects by another way is not beneath
+  // the grant.
   ASSERT_TRUE(fs::create_directory(outside_ / "view"));
   if (mount((grant_ / "folder").c_str(), (outside_ / "view").c_str(), nullptr, MS_BIND, nullptr) != 0)
     GTEST_SKIP() << "no right to mount here";
@@ -348,7 +351,8 @@ TEST_F(Hostile, AClientThatTakesNoAnswers) {
 
 TEST_F(Hostile, DescriptorsAreNotLeaked) {
   auto count = [&] {
-    return std::distance(fs::directory_iterator("/proc/" + std::to_string(keeper_->child->pid()) + "/fd"), {});
+    return std::distance(fs::directory_iterator("/proc/" + std::to_string(keeper_->child->pid()) + "/fd"),
+                         {});
   };
   if (geteuid() != 0) GTEST_SKIP() << "a sealed process does not show its descriptors";
   ask(make_request(Verb::open_for_write), {at("file").get()});
@@ -364,7 +368,9 @@ TEST_F(Hostile, DescriptorsAreNotLeaked) {
 
 TEST_F(Hostile, RandomMessages) {
   std::mt19937 random(20261129);
-  auto number = [&](std::uint32_t most) { return std::uniform_int_distribution<std::uint32_t>(0, most)(random); };
+  auto number = [&](std::uint32_t most) {
+    return std::uniform_int_distribution<std::uint32_t>(0, most)(random);
+  };
   keeper_.reset();
   client_.reset();
   keeper_ = KeeperProcess::start(grant_, ledger_, {.mode = Mode::rw, .clients = 30, .arguments = {}});
@@ -373,7 +379,8 @@ TEST_F(Hostile, RandomMessages) {
   client_ = std::make_unique<KeeperClient>(std::move(keeper_->sockets[0]));
   for (std::size_t client = 1; client < 30; ++client) {
     for (int i = 0; i < 200; ++i) {
-      auto header = make_request(static_cast<Verb>(number(16)), std::string(number(8), 'f'), std::string(number(2), 'g'));
+      auto header = make_request(static_cast<Verb>(number(16)), std::string(number(8), 'f'),
+                                 std::string(number(2), 'g'));
       header.descriptors = static_cast<std::uint16_t>(number(2));
       header.flags = number(63);
       auto bytes = bytes_of(header);
@@ -381,7 +388,9 @@ TEST_F(Hostile, RandomMessages) {
         bytes[number(static_cast<std::uint32_t>(bytes.size() - 1))] ^= static_cast<char>(1u << number(7));
       UniqueFd folder = at_path(number(1) ? grant_ : outside_);
       std::vector<int> descriptors(header.descriptors, folder.get());
-      if (!send_with_descriptors(keeper_->sockets[client].get(), std::as_bytes(std::span(bytes)), descriptors)) break;
+      if (!send_with_descriptors(keeper_->sockets[client].get(), std::as_bytes(std::span(bytes)),
+                                 descriptors))
+        break;
       Reply reply;
       if (recv(keeper_->sockets[client].get(), &reply, sizeof reply, 0) <= 0) break;
     }

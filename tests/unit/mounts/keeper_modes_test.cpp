@@ -1,6 +1,8 @@
-// The mode table, first as the pure function, then every route by which something pre-existing could vanish, on a real
-// keeper: refused, or kept.
+// The mode table, first as the pure function, then every route by which something pre-existing could vanish,
+// on a real keeper: refused, or kept.
+#include <atomic>
 #include <cerrno>
+#include <thread>
 
 #include "decide.h"
 #include "keeper_fixture.h"
@@ -106,7 +108,9 @@ TEST_F(NoDelete, Unlink) {
   expect_refused(unlink("", "old-link"));
 }
 
-TEST_F(NoDelete, Rmdir) { expect_refused(rmdir("folder", "empty")); }
+TEST_F(NoDelete, Rmdir) {
+  expect_refused(rmdir("folder", "empty"));
+}
 
 TEST_F(NoDelete, RenameAway) {
   expect_refused(rename("", "old.txt", "", "gone.txt"));
@@ -170,7 +174,8 @@ TEST_F(NoDelete, WritingByEveryRouteKeepsTheOldContentFirst) {
        [&](const std::string& f) {
          auto opened = open_write(f);
          if (opened.error) return opened.error;
-         return allocate(opened.descriptor.get(), allocate_flag::punch_hole | allocate_flag::keep_size, 0, 4).error;
+         return allocate(opened.descriptor.get(), allocate_flag::punch_hole | allocate_flag::keep_size, 0, 4)
+             .error;
        }},
   };
   int number = 0;
@@ -199,6 +204,32 @@ TEST_F(NoDelete, WhatTheHostMadeMeanwhileIsNotTheSessions) {
   ASSERT_EQ(unlink("", "name").error, 0);
   write_text(grant_ / "name", "theirs");
   expect_refused(unlink("", "name"));
+}
+
+// The host saves a file under a name that the session makes and removes as fast as it can, so that the
+// session's decision is about one file and its removal could hit another.
+TEST_F(NoDelete, WhatTheHostSavesIsNeverHitByARemovalOfTheSessionsOwn) {
+  constexpr int rounds = 500;
+  std::atomic<int> begun{0};
+  int removed = 0;
+  for (int i = 0; i < rounds; ++i) {
+    std::string content = "saved by the host " + std::to_string(i);
+    write_text(outside_ / "temporary", content);
+    std::thread session([&] {
+      for (int n = 0; n < 4; ++n) {
+        create("", "contested");
+        ++begun;
+        if (unlink("", "contested").error == 0) ++removed;
+      }
+    });
+    while (begun < 4 * i + 1) std::this_thread::yield();
+    std::filesystem::rename(outside_ / "temporary", grant_ / "contested");
+    session.join();
+    // It was away for the moment of the second look, if at all.
+    EXPECT_EQ(read_text(grant_ / "contested"), content);
+    std::filesystem::remove(grant_ / "contested");
+  }
+  EXPECT_GT(removed, 0);
 }
 
 TEST_F(NoDelete, TheRecordOutlivesTheProcess) {
@@ -230,6 +261,16 @@ TEST_F(ReadWrite, RemovalKeepsWhatWasThere) {
   EXPECT_TRUE(is_kept("precious"));
   EXPECT_EQ(rmdir("", "empty").error, 0);
   EXPECT_TRUE(std::filesystem::is_empty(grant_));
+}
+
+TEST_F(ReadWrite, SymlinksAndFifosAreKeptToo) {
+  std::filesystem::create_symlink("old.txt", grant_ / "link");
+  ASSERT_EQ(mkfifo((grant_ / "fifo").c_str(), 0600), 0);
+  EXPECT_EQ(unlink("", "link").error, 0);
+  EXPECT_EQ(unlink("", "fifo").error, 0);
+  EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(grant_ / "link")));
+  auto entry = *std::filesystem::directory_iterator(ledger_ / "kept");
+  EXPECT_TRUE(entry.is_fifo());
 }
 
 TEST_F(ReadWrite, RenameAndExchangeAreAllowed) {

@@ -1,6 +1,10 @@
-// A hostile program under the keeper's exact seal and descriptors: what it still can, and everything it cannot.
+// A hostile program under the keeper's exact seal and descriptors: what it still can, and everything it
+// cannot.
 #include <dirent.h>
 #include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <gtest/gtest.h>
 #include <linux/openat2.h>
 #include <sched.h>
@@ -14,10 +18,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-#include <functional>
 
 #include "base/fd.h"
 #include "base/files.h"
@@ -76,11 +76,15 @@ class KeeperSeal : public ::testing::Test {
 };
 
 // The errno of a call as an exit status; 0: it worked.
-int outcome(long result) { return result >= 0 ? 0 : errno; }
+int outcome(long result) {
+  return result >= 0 ? 0 : errno;
+}
 
 TEST_F(KeeperSeal, ItsOwnTwoFoldersAreOpenToIt) {
-  expect_exit(0, "write in the grant", [&] { return outcome(open(path("grant/file").c_str(), O_RDWR | O_TRUNC)); });
-  expect_exit(0, "create in the ledger", [&] { return outcome(open(path("ledger/new").c_str(), O_WRONLY | O_CREAT, 0600)); });
+  expect_exit(0, "write in the grant",
+              [&] { return outcome(open(path("grant/file").c_str(), O_RDWR | O_TRUNC)); });
+  expect_exit(0, "create in the ledger",
+              [&] { return outcome(open(path("ledger/new").c_str(), O_WRONLY | O_CREAT, 0600)); });
   expect_exit(0, "move from one to the other",
               [&] { return outcome(rename(path("grant/file").c_str(), path("ledger/moved").c_str())); });
 }
@@ -97,7 +101,8 @@ TEST_F(KeeperSeal, NothingElseCanBeReadOrChanged) {
       {"write outside", [&] { return open(path("outside/file").c_str(), O_WRONLY); }, EACCES},
       {"write by way of ..", [] { return openat(keeper_fd::root, "../outside/file", O_WRONLY); }, EACCES},
       {"truncate outside", [&] { return open(path("outside/file").c_str(), O_WRONLY | O_TRUNC); }, EACCES},
-      {"truncate outside, read-only", [&] { return open(path("outside/file").c_str(), O_RDONLY | O_TRUNC); }, EACCES},
+      {"truncate outside, read-only", [&] { return open(path("outside/file").c_str(), O_RDONLY | O_TRUNC); },
+       EACCES},
       {"write by a magic link",
        [&] {
          int fd = open(path("outside/file").c_str(), O_PATH);
@@ -109,11 +114,19 @@ TEST_F(KeeperSeal, NothingElseCanBeReadOrChanged) {
       {"mkdir outside", [&] { return mkdir(path("outside/new").c_str(), 0700); }, EACCES},
       {"symlink outside", [&] { return symlinkat("x", AT_FDCWD, path("outside/new").c_str()); }, EACCES},
       {"unlink outside", [&] { return unlink(path("outside/file").c_str()); }, EACCES},
-      {"rename out", [&] { return rename(path("grant/file").c_str(), path("outside/stolen").c_str()); }, EACCES},
-      {"rename in", [&] { return rename(path("outside/file").c_str(), path("grant/stolen").c_str()); }, EACCES},
-      {"link in", [&] { return linkat(AT_FDCWD, path("outside/file").c_str(), AT_FDCWD, path("grant/stolen").c_str(), 0); },
+      {"rename out", [&] { return rename(path("grant/file").c_str(), path("outside/stolen").c_str()); },
+       EACCES},
+      {"rename in", [&] { return rename(path("outside/file").c_str(), path("grant/stolen").c_str()); },
+       EACCES},
+      {"link in",
+       [&] {
+         return linkat(AT_FDCWD, path("outside/file").c_str(), AT_FDCWD, path("grant/stolen").c_str(), 0);
+       },
        EXDEV},
-      {"link out", [&] { return linkat(AT_FDCWD, path("grant/file").c_str(), AT_FDCWD, path("outside/stolen").c_str(), 0); },
+      {"link out",
+       [&] {
+         return linkat(AT_FDCWD, path("grant/file").c_str(), AT_FDCWD, path("outside/stolen").c_str(), 0);
+       },
        EACCES},
   };
   for (auto& attempt : attempts) {
@@ -147,7 +160,8 @@ TEST_F(KeeperSeal, WhatAKeeperNeverDoesEndsIt) {
       {"truncate by path", [&] { (void)!truncate(path("outside/file").c_str(), 0); }},
       {"device node", [&] { mknod(path("grant/node").c_str(), S_IFCHR | 0600, 0); }},
       {"FIFO", [&] { mkfifo(path("grant/fifo").c_str(), 0600); }},
-      {"executable memory", [] { mprotect(mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096, PROT_EXEC); }},
+      {"executable memory",
+       [] { mprotect(mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096, PROT_EXEC); }},
       {"change of user", [] { (void)!setuid(65534); }},
       {"kernel keys", [] { syscall(SYS_add_key, "user", "k", "v", 1, -3); }},
       {"io_uring", [] { syscall(SYS_io_uring_setup, 8, nullptr); }},

@@ -150,7 +150,8 @@ TEST_P(KeeperVerbs, ASetgidBitThatIsThereMayStay) {
 
 TEST_P(KeeperVerbs, UserXattrsOnly) {
   write_text(grant_ / "file", "");
-  if (setxattr((grant_ / "file").c_str(), "user.probe", "", 0, 0) != 0) GTEST_SKIP() << "no user xattrs on this file system";
+  if (setxattr((grant_ / "file").c_str(), "user.probe", "", 0, 0) != 0)
+    GTEST_SKIP() << "no user xattrs on this file system";
   start(GetParam());
   ASSERT_EQ(set_xattr("file", "user.origin", "somewhere").error, 0);
   char value[32];
@@ -195,7 +196,9 @@ TEST_P(KeeperVerbs, AllocateNeedsTheWritableDescriptor) {
   auto made = create("", "file");
   ASSERT_EQ(allocate(made.descriptor.get(), 0, 0, 8192).error, 0);
   EXPECT_EQ(std::filesystem::file_size(grant_ / "file"), 8192u);
-  EXPECT_EQ(allocate(made.descriptor.get(), allocate_flag::punch_hole | allocate_flag::keep_size, 0, 4096).error, 0);
+  EXPECT_EQ(
+      allocate(made.descriptor.get(), allocate_flag::punch_hole | allocate_flag::keep_size, 0, 4096).error,
+      0);
   EXPECT_EQ(allocate(at("file").get(), 0, 0, 16).error, EBADF);
   EXPECT_EQ(allocate(made.descriptor.get(), 0, 1ull << 62, 1ull << 63).error, EFBIG);
 }
@@ -223,8 +226,8 @@ TEST_P(KeeperVerbs, NamesOfEveryByteAndLength) {
   std::string longest(255, 'x');
   EXPECT_EQ(create("", longest).error, 0);
   EXPECT_EQ(unlink("", longest).error, 0);
-  for (std::string_view bad : {std::string_view(""), std::string_view("."), std::string_view(".."), std::string_view("a/b"),
-                               std::string_view("/"), std::string_view("../x")}) {
+  for (std::string_view bad : {std::string_view(""), std::string_view("."), std::string_view(".."),
+                               std::string_view("a/b"), std::string_view("/"), std::string_view("../x")}) {
     EXPECT_EQ(create("", bad).error, EINVAL) << bad;
     EXPECT_EQ(mkdir("", bad).error, EINVAL) << bad;
     EXPECT_EQ(symlink("", bad, "t").error, EINVAL) << bad;

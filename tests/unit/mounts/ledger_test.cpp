@@ -144,7 +144,8 @@ TEST_F(LedgerTest, AKilledKeeperLeavesEverythingKeptOrUntouched) {
     fs::remove_all(grant_ / "new");
     for (int i = 0; i < files; ++i) {
       fs::remove(grant_ / ("f" + std::to_string(i)));
-      write_text(grant_ / ("f" + std::to_string(i)), "round " + std::to_string(round) + " file " + std::to_string(i));
+      write_text(grant_ / ("f" + std::to_string(i)),
+                 "round " + std::to_string(round) + " file " + std::to_string(i));
     }
     start(Mode::rw);
     std::atomic<int> asked{0};
@@ -175,8 +176,10 @@ TEST_F(LedgerTest, AKilledKeeperLeavesEverythingKeptOrUntouched) {
       bool untouched = read_text(grant_ / ("f" + std::to_string(i))) == text;
       EXPECT_TRUE(untouched || found.contains(text)) << text;
     }
-    EXPECT_EQ(query("SELECT count(*) FROM object WHERE kept IN (1,2,3)"), static_cast<std::int64_t>(found.size()));
-    for (const auto& [text, name] : found) EXPECT_EQ(fs::hard_link_count(ledger_ / "kept" / name), 1u) << name;
+    EXPECT_EQ(query("SELECT count(*) FROM object WHERE kept IN (1,2,3)"),
+              static_cast<std::int64_t>(found.size()));
+    for (const auto& [text, name] : found)
+      EXPECT_EQ(fs::hard_link_count(ledger_ / "kept" / name), 1u) << name;
   }
 }
 
@@ -227,6 +230,20 @@ TEST_F(LedgerTest, AFileWhoseRowWasLostIsFoundAgainByItsName) {
   EXPECT_EQ(query("SELECT count(*) FROM object WHERE path=x'6f6c64' AND removed=1 AND kept=2"), 1);
 }
 
+TEST_F(LedgerTest, ARemovalThatACrashCutShortIsFinishedWithTheOldContent) {
+  write_text(grant_ / "old", "precious");
+  {
+    auto ledger = open_ledger();
+    ASSERT_EQ(ledger->keep_content(located("old")), 0);
+    write_text(grant_ / "old", "changed by the session");
+  }
+  fs::rename(grant_ / "old", ledger_ / "kept/0000000000000001.m.old");
+  auto ledger = open_ledger();
+  EXPECT_EQ(kept().size(), 1u);
+  EXPECT_TRUE(is_kept("precious"));
+  EXPECT_EQ(query("SELECT removed FROM object WHERE id=1"), 1);
+}
+
 TEST_F(LedgerTest, UnfinishedCopiesAreThrownAway) {
   { open_ledger(); }
   write_text(ledger_ / "kept/unfinished.0000000000000001", "half");
@@ -259,10 +276,12 @@ TEST(SymlinkEscapes, ByItsWords) {
     const char* path;
     const char* target;
     bool escapes;
-  } table[] = {{"a", "b", false},       {"a", "../b", true},       {"d/a", "../b", false},       {"d/a", "../../b", true},
-               {"a", "/etc", true},     {"a", "d/../b", false},    {"a", "d/../../b", true},     {"d/e/a", "../../../x", true},
-               {"d/a", "./../b", false}, {"a", "..", true},        {"d/a", "..", false},         {"a", ".", false}};
-  for (const auto& row : table) EXPECT_EQ(symlink_escapes(row.path, row.target), row.escapes) << row.path << " -> " << row.target;
+  } table[] = {{"a", "b", false},        {"a", "../b", true},           {"d/a", "../b", false},
+               {"d/a", "../../b", true}, {"a", "/etc", true},           {"a", "d/../b", false},
+               {"a", "d/../../b", true}, {"d/e/a", "../../../x", true}, {"d/a", "./../b", false},
+               {"a", "..", true},        {"d/a", "..", false},          {"a", ".", false}};
+  for (const auto& row : table)
+    EXPECT_EQ(symlink_escapes(row.path, row.target), row.escapes) << row.path << " -> " << row.target;
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
 // The two protocols of the sealed processes, byte for byte.
-#include <gtest/gtest.h>
-#include <sys/socket.h>
-
 #include <cstring>
 #include <functional>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include "mounts/keeper_protocol.h"
 #include "mounts/mode.h"
@@ -22,7 +21,8 @@ Result<Request> parse(const std::string& bytes, std::size_t descriptors) {
   return parse_request(std::as_bytes(std::span(bytes)), descriptors);
 }
 
-RequestHeader header_of(Verb verb, std::size_t descriptors, std::string_view name = {}, std::string_view new_name = {}) {
+RequestHeader header_of(Verb verb, std::size_t descriptors, std::string_view name = {},
+                        std::string_view new_name = {}) {
   auto header = make_request(verb, name, new_name);
   header.descriptors = static_cast<std::uint16_t>(descriptors);
   return header;
@@ -78,7 +78,11 @@ TEST(KeeperProtocol, EveryMalformationIsFound) {
       {"name size 65535", [](auto& h) { h.name_size = 65535; }},
       {"NUL in name", [](auto& h) { h.name[1] = '\0'; }},
       {"bytes behind name", [](auto& h) { h.name[200] = 'x'; }},
-      {"second name unused", [](auto& h) { h.new_name_size = 1; h.new_name[0] = 'x'; }},
+      {"second name unused",
+       [](auto& h) {
+         h.new_name_size = 1;
+         h.new_name[0] = 'x';
+       }},
       {"bytes of a second name", [](auto& h) { h.new_name[0] = 'x'; }},
   };
   auto good = header_of(Verb::create, 1, "name");
@@ -110,10 +114,11 @@ TEST(KeeperProtocol, SymlinkTargetsAreBoundedAndWithoutNul) {
 }
 
 TEST(KeeperProtocol, Names) {
-  for (std::string_view good : {"a", "...", ".a", "a.", " ", "\xff", "-"}) EXPECT_TRUE(is_valid_name(good)) << good;
+  for (std::string_view good : {"a", "...", ".a", "a.", " ", "\xff", "-"})
+    EXPECT_TRUE(is_valid_name(good)) << good;
   EXPECT_TRUE(is_valid_name(std::string(255, 'a')));
-  for (std::string_view bad : {std::string_view(""), std::string_view("."), std::string_view(".."), std::string_view("a/b"),
-                               std::string_view("a\0", 2)})
+  for (std::string_view bad : {std::string_view(""), std::string_view("."), std::string_view(".."),
+                               std::string_view("a/b"), std::string_view("a\0", 2)})
     EXPECT_FALSE(is_valid_name(bad)) << bad;
   EXPECT_FALSE(is_valid_name(std::string(256, 'a')));
 }
@@ -161,7 +166,8 @@ TEST(Reports, AFullSocketNeverBlocksAndTheLossIsTold) {
   ASSERT_TRUE(sockets);
   Reporter reporter(std::move(sockets->first));
   constexpr int sent = 2000;
-  for (int i = 0; i < sent; ++i) reporter.send({.kind = ReportKind::refused, .operation = "unlink", .reason = "again"});
+  for (int i = 0; i < sent; ++i)
+    reporter.send({.kind = ReportKind::refused, .operation = "unlink", .reason = "again"});
   ASSERT_TRUE(set_nonblocking(sockets->second.get()));
   int received = 0;
   while (auto report = receive_report(sockets->second.get())) {

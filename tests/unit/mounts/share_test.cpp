@@ -1,17 +1,16 @@
 // The processes of a grant, started and watched as the host does it.
 #include "mounts/share.h"
 
+#include <condition_variable>
 #include <fcntl.h>
+#include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <mutex>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <condition_variable>
-#include <filesystem>
-#include <fstream>
-#include <mutex>
 
 #include "base/files.h"
 #include "mounts/access.h"
@@ -169,7 +168,8 @@ TEST_F(ShareTest, RefusalsAreReportedButDoNotFlood) {
   UniqueFd folder(open((directory_->path() / "work").c_str(), O_PATH | O_CLOEXEC));
   int descriptor = folder.get();
   for (int i = 0; i < 3000; ++i)
-    EXPECT_EQ(accessible->keeper->ask(make_request(Verb::unlink, "old"), std::span(&descriptor, 1)).error, EACCES);
+    EXPECT_EQ(accessible->keeper->ask(make_request(Verb::unlink, "old"), std::span(&descriptor, 1)).error,
+              EACCES);
   auto refused = notices_.wait_for([](const ShareNotice& n) { return n.kind == ShareNotice::Kind::report; });
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->process, ShareProcess::keeper);
@@ -177,9 +177,8 @@ TEST_F(ShareTest, RefusalsAreReportedButDoNotFlood) {
   EXPECT_EQ(refused->report.operation, "unlink");
   EXPECT_EQ(refused->report.path, "old");
   share.reset();
-  auto suppressed = notices_.wait_for([](const ShareNotice& n) {
-    return n.kind == ShareNotice::Kind::suppressed || n.report.lost > 0;
-  });
+  auto suppressed = notices_.wait_for(
+      [](const ShareNotice& n) { return n.kind == ShareNotice::Kind::suppressed || n.report.lost > 0; });
   EXPECT_TRUE(suppressed);
   EXPECT_LT(notices_.count(), 3000u);
 }
@@ -193,14 +192,16 @@ TEST_F(ShareTest, WhatCannotStartSaysWhy) {
   EXPECT_FALSE(Share::start(grant(Mode::rw), spec));
   spec.hidden.clear();
   ASSERT_TRUE(fs::create_directories(directory_->path() / "state"));
-  std::ofstream(directory_->path() / "state/journal.db") << "this is no database, and longer than a header of one is; "
-                                                            "it has more than a hundred bytes in it for sure";
+  std::ofstream(directory_->path() / "state/journal.db")
+      << "this is no database, and longer than a header of one is; "
+         "it has more than a hundred bytes in it for sure";
   auto share = Share::start(grant(Mode::rw), spec);
   ASSERT_FALSE(share);
   EXPECT_NE(share.error().message.find("journal.db"), std::string::npos) << share.error().message;
   auto reader = start(Mode::ro);
   ASSERT_TRUE(reader);
-  EXPECT_EQ(reader->serve_guest(directory_->path() / std::string(120, 's')).error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(reader->serve_guest(directory_->path() / std::string(120, 's')).error().code,
+            ErrorCode::invalid_argument);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// A grant: one folder or file of the person's that a session may use, and how. The path is resolved first and judged then;
-// from that moment the opened descriptor is the grant, and renaming or swapping the folder or a symlink on the way to it
-// changes nothing.
+// A grant: one folder or file of the person's that a session may use, and how. The path is resolved first and
+// judged then; from that moment the opened descriptor is the grant, and renaming or swapping the folder or a
+// symlink on the way to it changes nothing.
 //
 // A folder /home/a/report appears in the guest as /mnt/report. A single file /home/a/data.csv appears as
 // /mnt/data.csv/data.csv: a folder with nothing else in it.
@@ -24,8 +24,8 @@ struct Grant {
   UniqueFd root;                         // O_PATH of the folder; of a single file: the folder it is in
   std::optional<std::string> only_file;  // a single file: its name in root
   Mode mode = Mode::ro;
-  std::string name;                      // one component below /mnt; valid UTF-8, at most 100 bytes, no control characters
-  std::string tag;                       // of the virtio-fs device: at most 36 bytes of [a-zA-Z0-9._-], one for each name
+  std::string name;  // one component below /mnt; valid UTF-8, at most 100 bytes, no control characters
+  std::string tag;   // of the virtio-fs device: at most 36 bytes of [a-zA-Z0-9._-], one for each name
 
   // "/mnt/report", "/mnt/data.csv/data.csv".
   std::string guest_path() const;
@@ -33,8 +33,8 @@ struct Grant {
 
 // What a path is judged against.
 struct GrantRules {
-  std::filesystem::path home;                     // real path
-  std::vector<std::filesystem::path> own_folders; // real paths: our configuration, state, cache, sockets
+  std::filesystem::path home;                      // real path
+  std::vector<std::filesystem::path> own_folders;  // real paths: our configuration, state, cache, sockets
   const HiddenNames* hidden = &HiddenNames::standard();
 
   // This person's.
@@ -42,10 +42,10 @@ struct GrantRules {
 };
 
 // Opens, resolves, judges and names. `others` are the grants the session has already.
-// Errors: not_found; invalid_argument (neither a folder nor a file); already_exists (granted twice); permission_denied (not
-// readable, or for rw modes not writable, by this person; or it must not be granted: '/', a home folder itself, system
-// folders, our own folders or one that holds them, a hidden name, a folder above or below another grant where that would
-// undo the stricter mode).
+// Errors: not_found; invalid_argument (neither a folder nor a file); already_exists (granted twice);
+// permission_denied (not readable, or for rw modes not writable, by this person; or it must not be granted:
+// '/', a home folder itself, system folders, our own folders or one that holds them, a hidden name, a folder
+// above or below another grant where that would undo the stricter mode).
 Result<Grant> resolve_grant(const std::filesystem::path& path, Mode mode, std::span<const Grant> others,
                             const GrantRules& rules);
 

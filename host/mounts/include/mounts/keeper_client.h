@@ -15,19 +15,20 @@
 namespace anchorhold::mounts {
 
 struct KeeperAnswer {
-  int error = 0;        // errno value; 0: done
+  int error = 0;  // errno value; 0: done
   Attributes attributes{};
   KeeperNumbers numbers{};
   UniqueFd descriptor{};  // of open_for_write and create
 };
 
-// Safe from any thread; every thread may have a request in flight. Needs recvmsg, sendmsg, futex of a seal, no thread.
+// Safe from any thread; every thread may have a request in flight. Needs recvmsg, sendmsg, futex of a seal,
+// no thread.
 class KeeperClient {
  public:
   explicit KeeperClient(UniqueFd socket) : socket_(std::move(socket)) {}
 
-  // Blocks until the keeper answered. The request's id, payload_size and number of descriptors are filled in here.
-  // When the keeper is gone or talks nonsense, the error is EIO, now and for ever.
+  // Blocks until the keeper answered. The request's id, payload_size and number of descriptors are filled in
+  // here. When the keeper is gone or talks nonsense, the error is EIO, now and for ever.
   KeeperAnswer ask(RequestHeader request, std::span<const int> descriptors, std::string_view payload = {});
 
   bool broken() const;

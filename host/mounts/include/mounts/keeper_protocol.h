@@ -1,16 +1,18 @@
-// What a client (the reader, or the host's own tools) asks of the keeper of a grant, and what it answers. The keeper is
-// the only process that may change anything beneath the grant; it believes nothing a client says.
+// What a client (the reader, or the host's own tools) asks of the keeper of a grant, and what it answers. The
+// keeper is the only process that may change anything beneath the grant; it believes nothing a client says.
 //
-// Transport: one SOCK_SEQPACKET socket per client. One message is one RequestHeader, followed by exactly payload_size
-// bytes; descriptors travel with it (SCM_RIGHTS). Each request gets one Reply, with the request's id and at most one
-// descriptor. Several requests may be in flight on a socket; replies come in any order. Both ends run on one machine from
-// one build, so integers are the machine's own. A message that breaks these rules ends that client's connection, with a
-// report; a request that is well formed but refused gets an errno.
+// Transport: one SOCK_SEQPACKET socket per client. One message is one RequestHeader, followed by exactly
+// payload_size bytes; descriptors travel with it (SCM_RIGHTS). Each request gets one Reply, with the
+// request's id and at most one descriptor. Several requests may be in flight on a socket; replies come in any
+// order. Both ends run on one machine from one build, so integers are the machine's own. A message that
+// breaks these rules ends that client's connection, with a report; a request that is well formed but refused
+// gets an errno.
 //
-// How objects are named. An entry is (descriptor of its folder, name). An object is one descriptor of it: O_PATH, opened by
-// the client, or one the keeper handed out. The keeper finds out for itself where the descriptor is beneath the grant and
-// opens it again; a descriptor of something that is not there (never was, was moved away, was removed) gets ESTALE. Names
-// are 1 to 255 bytes, no '/', no NUL, not "." and not "..": anything else is EINVAL. A hidden name is EACCES.
+// How objects are named. An entry is (descriptor of its folder, name). An object is one descriptor of it:
+// O_PATH, opened by the client, or one the keeper handed out. The keeper finds out for itself where the
+// descriptor is beneath the grant and opens it again; a descriptor of something that is not there (never was,
+// was moved away, was removed) gets ESTALE. Names are 1 to 255 bytes, no '/', no NUL, not "." and not "..":
+// anything else is EINVAL. A hidden name is EACCES.
 #pragma once
 
 #include <cstddef>
@@ -32,26 +34,29 @@ inline constexpr std::size_t max_request_descriptors = 2;
 
 enum class Verb : std::uint16_t {
   // verb                  descriptors                     uses                                   replies with
-  open_for_write = 1,   // file                            flags                                  descriptor, attributes
-  create = 2,           // folder                          name, flags, mode                      descriptor, attributes
-  make_directory = 3,   // folder                          name, mode                             attributes
-  make_symlink = 4,     // folder                          name, payload: target                  attributes
-  link = 5,             // file, new folder                name                                   attributes
-  unlink = 6,           // folder                          name                                   –
-  remove_directory = 7, // folder                          name                                   –
-  rename = 8,           // old folder, new folder          name, new_name, flags                  –
-  set_attributes = 9,   // object                          valid, mode, times                     attributes
-  truncate = 10,        // file (O_PATH or handed out)     size                                   attributes
-  allocate = 11,        // file (handed out, writable)     flags, offset, size                    attributes
-  set_xattr = 12,       // object                          name, flags, payload: value            –
-  remove_xattr = 13,    // object                          name                                   –
-  temporary_file = 14,  // folder                          flags, mode                            ENOTSUP: no name, so no place in the ledger
-  statistics = 15,      // –                               –                                      numbers
+  open_for_write =
+      1,  // file                            flags                                  descriptor, attributes
+  create =
+      2,  // folder                          name, flags, mode                      descriptor, attributes
+  make_directory = 3,    // folder                          name, mode                             attributes
+  make_symlink = 4,      // folder                          name, payload: target                  attributes
+  link = 5,              // file, new folder                name                                   attributes
+  unlink = 6,            // folder                          name                                   –
+  remove_directory = 7,  // folder                          name                                   –
+  rename = 8,            // old folder, new folder          name, new_name, flags                  –
+  set_attributes = 9,    // object                          valid, mode, times                     attributes
+  truncate = 10,         // file (O_PATH or handed out)     size                                   attributes
+  allocate = 11,         // file (handed out, writable)     flags, offset, size                    attributes
+  set_xattr = 12,        // object                          name, flags, payload: value            –
+  remove_xattr = 13,     // object                          name                                   –
+  temporary_file = 14,   // folder                          flags, mode                            ENOTSUP: no
+                         // name, so no place in the ledger
+  statistics = 15,       // –                               –                                      numbers
 };
 std::string_view to_string(Verb verb);
 
-// flags of open_for_write and create. Without read_too the descriptor is write-only. The keeper opens files only to hand
-// them out: it keeps no descriptor of its own.
+// flags of open_for_write and create. Without read_too the descriptor is write-only. The keeper opens files
+// only to hand them out: it keeps no descriptor of its own.
 namespace open_flag {
 inline constexpr std::uint32_t read_too = 1;
 inline constexpr std::uint32_t append = 2;
@@ -83,8 +88,8 @@ namespace valid_flag {
 inline constexpr std::uint32_t mode = 1;
 inline constexpr std::uint32_t access_time = 2;
 inline constexpr std::uint32_t modify_time = 4;
-inline constexpr std::uint32_t access_time_now = 8;    // instead of access_time
-inline constexpr std::uint32_t modify_time_now = 16;   // instead of modify_time
+inline constexpr std::uint32_t access_time_now = 8;   // instead of access_time
+inline constexpr std::uint32_t modify_time_now = 16;  // instead of modify_time
 inline constexpr std::uint32_t all = 31;
 }  // namespace valid_flag
 
@@ -102,7 +107,7 @@ struct RequestHeader {
   std::uint16_t descriptors;  // how many travel with the message
   std::uint64_t id;           // the client's; comes back in the reply
   std::uint32_t flags;
-  std::uint32_t mode;         // permission bits; setuid and setgid are stripped, or refused where they are asked for
+  std::uint32_t mode;  // permission bits; setuid and setgid are stripped, or refused where they are asked for
   std::uint32_t valid;
   std::uint32_t payload_size;
   std::uint64_t offset;
@@ -111,8 +116,8 @@ struct RequestHeader {
   Timestamp modify_time;
   std::uint16_t name_size;
   std::uint16_t new_name_size;
-  std::uint32_t reserved;     // 0
-  char name[256];             // NUL behind name_size
+  std::uint32_t reserved;  // 0
+  char name[256];          // NUL behind name_size
   char new_name[256];
 };
 
@@ -144,9 +149,9 @@ struct KeeperNumbers {
 
 struct Reply {
   std::uint32_t magic;
-  std::int32_t error;          // 0, or an errno value
+  std::int32_t error;  // 0, or an errno value
   std::uint64_t id;
-  std::uint32_t descriptors;   // 0 or 1
+  std::uint32_t descriptors;  // 0 or 1
   std::uint32_t reserved;
   Attributes attributes;
   KeeperNumbers numbers;
@@ -163,8 +168,9 @@ struct Request {
   std::string_view payload;
 };
 
-// Everything that can be checked without looking at the file system: sizes, the verb, its flags, unused fields, the number
-// of descriptors, NULs. Pure; the names' meaning is not judged here. The error says what was wrong.
+// Everything that can be checked without looking at the file system: sizes, the verb, its flags, unused
+// fields, the number of descriptors, NULs. Pure; the names' meaning is not judged here. The error says what
+// was wrong.
 Result<Request> parse_request(std::span<const std::byte> message, std::size_t descriptors);
 
 // Fills in name and sizes. Names that do not fit are cut off at 256 bytes and then refused by the keeper.

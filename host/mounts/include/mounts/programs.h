@@ -1,23 +1,25 @@
-// How the two programs of a grant are started: the numbers of their descriptors and their arguments. mounts/share.h starts
-// them; the programs' mains read this.
+// How the two programs of a grant are started: the numbers of their descriptors and their arguments.
+// mounts/share.h starts them; the programs' mains read this.
 //
-//   anchorhold-fsd --name NAME --mode ro|rw|rw-no-delete [--only-file NAME] [--hidden PATTERN]… [--allow-weak]
-//   anchorhold-keeper --name NAME --mode rw|rw-no-delete --ledger FOLDER --clients N [--only-file NAME]
+//   anchorhold-fsd --name NAME --mode ro|rw|rw-no-delete [--only-file NAME] [--hidden PATTERN]…
+//   [--allow-weak] anchorhold-keeper --name NAME --mode rw|rw-no-delete --ledger FOLDER --clients N
+//   [--only-file NAME]
 //                     [--hidden PATTERN]… [--quota BYTES] [--allow-weak]
 //
-// Without --hidden the standard list holds. With --only-file the grant is a single file: the root descriptor is the folder
-// it is in, and nothing but that one name exists in it. Each program seals itself, sends ReportKind::ready, and serves until
-// its other ends are closed. Exit status: 0 the end was wanted, 1 it could not begin (a fatal report says why), 2 it ended
-// because of what a client sent.
+// Without --hidden the standard list holds. With --only-file the grant is a single file: the root descriptor
+// is the folder it is in, and nothing but that one name exists in it. Each program seals itself, sends
+// ReportKind::ready, and serves until its other ends are closed. Exit status: 0 the end was wanted, 1 it
+// could not begin (a fatal report says why), 2 it ended because of what a client sent.
 #pragma once
 
 namespace anchorhold::mounts {
 
 namespace reader_fd {
-inline constexpr int listener = 3;  // vhost-user: a bound and listening unix stream socket; one connection is served
-inline constexpr int root = 4;      // O_PATH|O_DIRECTORY of the granted folder
-inline constexpr int reports = 5;   // SOCK_SEQPACKET, see mounts/report.h
-inline constexpr int keeper = 6;    // SOCK_SEQPACKET, see mounts/keeper_protocol.h; not there under ro
+inline constexpr int listener =
+    3;  // vhost-user: a bound and listening unix stream socket; one connection is served
+inline constexpr int root = 4;     // O_PATH|O_DIRECTORY of the granted folder
+inline constexpr int reports = 5;  // SOCK_SEQPACKET, see mounts/report.h
+inline constexpr int keeper = 6;   // SOCK_SEQPACKET, see mounts/keeper_protocol.h; not there under ro
 }  // namespace reader_fd
 
 namespace keeper_fd {

@@ -1,7 +1,8 @@
-// What the sealed processes of a grant tell the host: that they are ready, what they refused, what is wrong. One message on
-// a SOCK_SEQPACKET socket is one report. Sending never blocks the process that serves a guest: what does not fit is counted
-// and the count is told with the next one that does. Whoever receives them treats them as hostile bytes: a process that was
-// taken over can say anything here, and nothing but a line in a log follows from it.
+// What the sealed processes of a grant tell the host: that they are ready, what they refused, what is wrong.
+// One message on a SOCK_SEQPACKET socket is one report. Sending never blocks the process that serves a guest:
+// what does not fit is counted and the count is told with the next one that does. Whoever receives them
+// treats them as hostile bytes: a process that was taken over can say anything here, and nothing but a line
+// in a log follows from it.
 #pragma once
 
 #include <atomic>
@@ -27,11 +28,11 @@ std::string_view to_string(ReportKind kind);
 
 struct Report {
   ReportKind kind = ReportKind::warning;
-  int error = 0;               // errno told to the client, 0: none
-  std::uint32_t lost = 0;      // reports before this one that could not be sent
-  std::string operation{};     // "unlink", "FUSE_MKNOD", "vhost-user"
-  std::string path{};          // relative to the grant where there is one; any bytes
-  std::string reason{};        // for a person
+  int error = 0;            // errno told to the client, 0: none
+  std::uint32_t lost = 0;   // reports before this one that could not be sent
+  std::string operation{};  // "unlink", "FUSE_MKNOD", "vhost-user"
+  std::string path{};       // relative to the grant where there is one; any bytes
+  std::string reason{};     // for a person
 };
 
 inline constexpr std::size_t max_report_bytes = 8192;

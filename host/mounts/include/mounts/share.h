@@ -1,14 +1,13 @@
-// The sealed processes of one grant: started, watched, ended. The keeper (unless the grant is read-only) runs from the
-// beginning, so that the host's tools can work before there is a guest; a reader runs for each guest. How the programs are
-// started: mounts/programs.h.
+// The sealed processes of one grant: started, watched, ended. The keeper (unless the grant is read-only) runs
+// from the beginning, so that the host's tools can work before there is a guest; a reader runs for each
+// guest. How the programs are started: mounts/programs.h.
 #pragma once
-
-#include <sys/types.h>
 
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "base/error.h"
@@ -26,7 +25,7 @@ struct ShareNotice {
   enum class Kind {
     report,      // what the process said, in report
     suppressed,  // the process said more than a person could read; count of what was left out in report.lost
-    ended,       // the process is gone without having been asked to. A guest's device cannot be attached again.
+    ended,  // the process is gone without having been asked to. A guest's device cannot be attached again.
   };
   Kind kind = Kind::report;
   ShareProcess process = ShareProcess::reader;
@@ -51,8 +50,8 @@ class Share {
   static Result<std::unique_ptr<Share>> start(const Grant& grant, ShareSpec spec);
   ~Share();
 
-  // Starts a reader that listens on a new unix socket at this path (at most 107 bytes, in a private folder) for one
-  // guest's hypervisor, and returns when it is sealed. A reader of an earlier guest is ended first.
+  // Starts a reader that listens on a new unix socket at this path (at most 107 bytes, in a private folder)
+  // for one guest's hypervisor, and returns when it is sealed. A reader of an earlier guest is ended first.
   Status serve_guest(const std::filesystem::path& socket_path);
   void end_guest();
 

@@ -1,14 +1,13 @@
 #include "content.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/xattr.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <vector>
 
 namespace anchorhold::mounts {
@@ -23,12 +22,14 @@ int copy_bytes(int from, int to, off_t begin, off_t end) {
     ssize_t copied = copy_file_range(from, &in, to, &out, static_cast<std::size_t>(end - in), 0);
     if (copied > 0) continue;
     if (copied < 0 && errno == EINTR) continue;
-    if (copied < 0 && errno != EXDEV && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return errno;
+    if (copied < 0 && errno != EXDEV && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+      return errno;
     break;
   }
   std::vector<char> buffer(in < end ? 256 * 1024 : 0);
   while (in < end) {
-    ssize_t got = pread(from, buffer.data(), std::min<std::size_t>(buffer.size(), static_cast<std::size_t>(end - in)), in);
+    ssize_t got = pread(from, buffer.data(),
+                        std::min<std::size_t>(buffer.size(), static_cast<std::size_t>(end - in)), in);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno;
     if (got == 0) return 0;  // it shrank; the caller sees that it changed
@@ -68,7 +69,8 @@ Checked<bool> copy_into(int from, int to) {
     auto before = attributes_of(from);
     if (!before) return refuse_with(before.error());
     if (ftruncate(to, 0) != 0) return refuse_with(errno);
-    if (int error = copy_data(from, to, static_cast<off_t>(before->size)); error != 0) return refuse_with(error);
+    if (int error = copy_data(from, to, static_cast<off_t>(before->size)); error != 0)
+      return refuse_with(error);
     auto after = attributes_of(from);
     if (!after) return refuse_with(after.error());
     if (unchanged(*before, *after)) return false;
@@ -82,7 +84,8 @@ Checked<bool> keep_copy(const Located& object, int kept_folder, const std::strin
   UniqueFd from(open(descriptor_path(object.fd.get()).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!from) return refuse_with(errno);
   std::string unfinished = std::string(unfinished_prefix) + name.substr(0, 16);
-  UniqueFd to(openat(kept_folder, unfinished.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  UniqueFd to(
+      openat(kept_folder, unfinished.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!to) return refuse_with(errno);
   auto copied = copy_into(from.get(), to.get());
   int error = copied ? 0 : copied.error();

@@ -7,16 +7,16 @@
 
 namespace anchorhold::mounts {
 
-// A clone where the file system can make one (FICLONE), else a copy that keeps holes. Durable when it returns: written
-// under a temporary name in the folder, synced, given its name, and the folder synced. Starts again when the file changed
-// meanwhile. True: cloned.
+// A clone where the file system can make one (FICLONE), else a copy that keeps holes. Durable when it
+// returns: written under a temporary name in the folder, synced, given its name, and the folder synced.
+// Starts again when the file changed meanwhile. True: cloned.
 Checked<bool> keep_copy(const Located& object, int kept_folder, const std::string& name);
 
 // What temporary names begin with; a crash may leave one behind.
 inline constexpr std::string_view unfinished_prefix = "unfinished.";
 
-// All user xattrs as one text: for each, two bytes size of the name, four bytes size of the value (the machine's order),
-// name, value. Empty when there are none or the file system has none.
+// All user xattrs as one text: for each, two bytes size of the name, four bytes size of the value (the
+// machine's order), name, value. Empty when there are none or the file system has none.
 std::string user_xattrs(const Located& object);
 
 }  // namespace anchorhold::mounts

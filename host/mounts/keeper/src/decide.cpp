@@ -51,7 +51,8 @@ Decision decide(Mode mode, Operation operation, const Facts& facts) {
       break;
     case Operation::exchange:
       if (no_delete && (is_protected(facts.object) || is_protected(facts.target)))
-        return refused("swapping what was there before the session for something else is not allowed in this folder");
+        return refused(
+            "swapping what was there before the session for something else is not allowed in this folder");
       decision.record_object = existed;
       decision.record_target = facts.target.exists && facts.target.pre_existing;
       break;

@@ -1,4 +1,5 @@
-// The mode table (docs/mounts.md) as one pure function: what a mode says to an operation, given facts about the objects.
+// The mode table (docs/mounts.md) as one pure function: what a mode says to an operation, given facts about
+// the objects.
 #pragma once
 
 #include <string_view>
@@ -32,13 +33,14 @@ struct Facts {
 };
 
 struct Decision {
-  int error = 0;                   // 0: do it
-  std::string_view reason;         // for the report
-  bool keep_object = false;        // its content (and everything else of it) is kept before the change
-  bool record_object = false;      // its attributes are kept
+  int error = 0;               // 0: do it
+  std::string_view reason;     // for the report
+  bool keep_object = false;    // its content (and everything else of it) is kept before the change
+  bool record_object = false;  // its attributes are kept
   bool keep_target = false;
   bool record_target = false;
-  bool target_passes_on = false;   // what takes the target's place stands for something pre-existing from now on
+  bool target_passes_on =
+      false;  // what takes the target's place stands for something pre-existing from now on
 };
 
 Decision decide(Mode mode, Operation operation, const Facts& facts);

@@ -1,9 +1,8 @@
 #include "keeper.h"
 
+#include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
-
-#include <cerrno>
 
 namespace anchorhold::mounts {
 
@@ -27,29 +26,50 @@ Answer Keeper::handle(const Request& request, const std::vector<UniqueFd>& descr
 Keeper::Outcome Keeper::dispatch(const Request& request, const std::vector<UniqueFd>& descriptors) {
   auto fd = [&](std::size_t i) { return descriptors[i].get(); };
   switch (request.header.verb) {
-    case Verb::open_for_write: return open_for_write(request, fd(0));
-    case Verb::create: return create(request, fd(0));
-    case Verb::make_directory: return make_directory(request, fd(0));
-    case Verb::make_symlink: return make_symlink(request, fd(0));
-    case Verb::link: return link(request, fd(0), fd(1));
-    case Verb::unlink: return remove(request, fd(0), false);
-    case Verb::remove_directory: return remove(request, fd(0), true);
-    case Verb::rename: return rename(request, fd(0), fd(1));
-    case Verb::set_attributes: return set_attributes(request, fd(0));
-    case Verb::truncate: return truncate(request, fd(0));
-    case Verb::allocate: return allocate(request, fd(0));
-    case Verb::set_xattr: return set_xattr(request, fd(0));
-    case Verb::remove_xattr: return remove_xattr(request, fd(0));
-    case Verb::temporary_file: return refuse_with(ENOTSUP);
-    case Verb::statistics: return statistics();
+    case Verb::open_for_write:
+      return open_for_write(request, fd(0));
+    case Verb::create:
+      return create(request, fd(0));
+    case Verb::make_directory:
+      return make_directory(request, fd(0));
+    case Verb::make_symlink:
+      return make_symlink(request, fd(0));
+    case Verb::link:
+      return link(request, fd(0), fd(1));
+    case Verb::unlink:
+      return remove(request, fd(0), false);
+    case Verb::remove_directory:
+      return remove(request, fd(0), true);
+    case Verb::rename:
+      return rename(request, fd(0), fd(1));
+    case Verb::set_attributes:
+      return set_attributes(request, fd(0));
+    case Verb::truncate:
+      return truncate(request, fd(0));
+    case Verb::allocate:
+      return allocate(request, fd(0));
+    case Verb::set_xattr:
+      return set_xattr(request, fd(0));
+    case Verb::remove_xattr:
+      return remove_xattr(request, fd(0));
+    case Verb::temporary_file:
+      return refuse_with(ENOTSUP);
+    case Verb::statistics:
+      return statistics();
   }
   return refuse_with(ENOSYS);
 }
 
 Keeper::Outcome Keeper::statistics() {
   Done done;
-  done.numbers = {requests_,           refused_, created_, removed_, ledger_->objects_kept(), ledger_->bytes_kept(),
-                  ledger_->quota_bytes(), 0};
+  done.numbers = {requests_,
+                  refused_,
+                  created_,
+                  removed_,
+                  ledger_->objects_kept(),
+                  ledger_->bytes_kept(),
+                  ledger_->quota_bytes(),
+                  0};
   return done;
 }
 
@@ -57,7 +77,8 @@ Checked<Located> Keeper::locate(const Request& request, int passed) {
   auto located = tree_.locate(passed);
   if (located) return located;
   int error = located.error();
-  if (error == EACCES) report(ReportKind::refused, request, "", error, "a name in the path is hidden in this grant");
+  if (error == EACCES)
+    report(ReportKind::refused, request, "", error, "a name in the path is hidden in this grant");
   if (error != ESTALE) return located;
   // Removed, but still open somewhere in the guest.
   auto attributes = attributes_of(passed);
@@ -83,7 +104,8 @@ Checked<Located> Keeper::locate_folder(const Request& request, int passed) {
 Checked<Located> Keeper::locate_changeable(const Request& request, int passed) {
   auto located = locate(request, passed);
   // With a single granted file, the folder it lies in is only there to be looked into.
-  if (located && tree_.is_single_file() && !located->removed && located->path.empty()) return refuse_with(EACCES);
+  if (located && tree_.is_single_file() && !located->removed && located->path.empty())
+    return refuse_with(EACCES);
   return located;
 }
 
@@ -96,7 +118,8 @@ Checked<Located> Keeper::folder_for(const Request& request, int passed, std::str
   if (error == EINVAL)
     report(ReportKind::violation, request, path, error, "not a file name");
   else
-    report(ReportKind::refused, request, path, error, "the name is hidden in this grant, or not the granted file");
+    report(ReportKind::refused, request, path, error,
+           "the name is hidden in this grant, or not the granted file");
   return refuse_with(error);
 }
 
@@ -110,7 +133,9 @@ Checked<Decision> Keeper::decide_for(const Request& request, Operation operation
 
 int Keeper::keep(const Request& request, const Decision& decision, const Located& object) {
   if (object.removed) return 0;
-  int error = decision.keep_object ? ledger_->keep_content(object) : decision.record_object ? ledger_->record(object) : 0;
+  int error = decision.keep_object     ? ledger_->keep_content(object)
+              : decision.record_object ? ledger_->record(object)
+                                       : 0;
   return error == 0 ? 0 : report_unkept(request, object.path, error);
 }
 

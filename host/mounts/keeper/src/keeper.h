@@ -1,4 +1,5 @@
-// The keeper of one grant: judges and carries out requests. Everything in a request is hostile; the descriptors too.
+// The keeper of one grant: judges and carries out requests. Everything in a request is hostile; the
+// descriptors too.
 #pragma once
 
 #include <atomic>
@@ -70,18 +71,21 @@ class Keeper {
   // What was just made is recorded as the session's own, or removed again.
   Outcome finish_made(const Located& folder, const std::string& name);
   // Decides, reports a refusal, and keeps what the decision says.
-  Checked<Decision> decide_for(const Request& request, Operation operation, const Located& object, const Facts& facts);
+  Checked<Decision> decide_for(const Request& request, Operation operation, const Located& object,
+                               const Facts& facts);
   int keep(const Request& request, const Decision& decision, const Located& object);
   // Before names in it change, a folder's own times are kept.
   int record_folder(const Request& request, const Located& folder);
   int report_unkept(const Request& request, const std::string& path, int error);
-  void report(ReportKind kind, const Request& request, const std::string& path, int error, std::string_view reason);
+  void report(ReportKind kind, const Request& request, const std::string& path, int error,
+              std::string_view reason);
 
   const Mode mode_;
   const Tree tree_;
   const std::unique_ptr<Ledger> ledger_;
   Reporter& reporter_;
-  // Names are changed by one request at a time, so that what was decided about a name still holds when it is changed.
+  // Names are changed by one request at a time, so that what was decided about a name still holds when it is
+  // changed.
   std::shared_mutex names_;
   std::atomic<std::uint64_t> requests_{0}, refused_{0}, created_{0}, removed_{0};
 };

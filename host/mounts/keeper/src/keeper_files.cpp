@@ -1,9 +1,8 @@
 // Verbs that change an object: content, attributes, user xattrs.
+#include <cerrno>
 #include <fcntl.h>
 #include <sys/xattr.h>
 #include <unistd.h>
-
-#include <cerrno>
 
 #include "keeper.h"
 
@@ -12,7 +11,8 @@ namespace {
 
 constexpr std::string_view user_prefix = "user.";
 
-// Only what is a regular file is ever opened: a FIFO or a device on the host side would do something when it is.
+// Only what is a regular file is ever opened: a FIFO or a device on the host side would do something when it
+// is.
 int check_regular(const Located& file) {
   if (file.is_folder()) return EISDIR;
   if (file.is_symlink()) return ELOOP;
@@ -46,7 +46,8 @@ Keeper::Outcome Keeper::open_for_write(const Request& request, int file) {
   auto located = locate(request, file);
   if (!located) return refuse_with(located.error());
   if (int error = check_regular(*located); error != 0) return refuse_with(error);
-  auto decision = decide_for(request, Operation::write, *located, {.object = ledger_->subject(*located), .target = {}});
+  auto decision =
+      decide_for(request, Operation::write, *located, {.object = ledger_->subject(*located), .target = {}});
   if (!decision) return refuse_with(decision.error());
   // The bytes flow without the keeper once the descriptor is handed out: what is there is kept now.
   if (int error = keep(request, *decision, *located); error != 0) return refuse_with(error);
@@ -59,7 +60,8 @@ Keeper::Outcome Keeper::truncate(const Request& request, int file) {
   if (!located) return refuse_with(located.error());
   if (int error = check_regular(*located); error != 0) return refuse_with(error);
   if (request.header.size > static_cast<std::uint64_t>(INT64_MAX)) return refuse_with(EFBIG);
-  auto decision = decide_for(request, Operation::write, *located, {.object = ledger_->subject(*located), .target = {}});
+  auto decision =
+      decide_for(request, Operation::write, *located, {.object = ledger_->subject(*located), .target = {}});
   if (!decision) return refuse_with(decision.error());
   if (int error = keep(request, *decision, *located); error != 0) return refuse_with(error);
   auto opened = open_located(*located, 0);
@@ -80,8 +82,10 @@ Keeper::Outcome Keeper::allocate(const Request& request, int file) {
   if (!located) return refuse_with(located.error());
   if (int error = check_regular(*located); error != 0) return refuse_with(error);
   constexpr auto most = static_cast<std::uint64_t>(INT64_MAX);
-  if (request.header.offset > most || request.header.size > most - request.header.offset) return refuse_with(EFBIG);
-  auto decision = decide_for(request, Operation::write, *located, {.object = ledger_->subject(*located), .target = {}});
+  if (request.header.offset > most || request.header.size > most - request.header.offset)
+    return refuse_with(EFBIG);
+  auto decision =
+      decide_for(request, Operation::write, *located, {.object = ledger_->subject(*located), .target = {}});
   if (!decision) return refuse_with(decision.error());
   if (int error = keep(request, *decision, *located); error != 0) return refuse_with(error);
   auto offset = static_cast<off_t>(request.header.offset);
@@ -99,8 +103,8 @@ Keeper::Outcome Keeper::set_attributes(const Request& request, int object) {
   const auto& header = request.header;
   auto located = locate_changeable(request, object);
   if (!located) return refuse_with(located.error());
-  auto decision =
-      decide_for(request, Operation::set_attributes, *located, {.object = ledger_->subject(*located), .target = {}});
+  auto decision = decide_for(request, Operation::set_attributes, *located,
+                             {.object = ledger_->subject(*located), .target = {}});
   if (!decision) return refuse_with(decision.error());
   constexpr std::uint32_t special_bits = S_ISUID | S_ISGID;
   if (header.valid & valid_flag::mode && header.mode & special_bits & ~located->attributes.mode) {
@@ -134,12 +138,12 @@ Keeper::Outcome Keeper::set_xattr(const Request& request, int object) {
   auto located = locate_changeable(request, object);
   if (!located) return refuse_with(located.error());
   if (!located->is_file() && !located->is_folder()) return refuse_with(EPERM);
-  auto decision =
-      decide_for(request, Operation::set_attributes, *located, {.object = ledger_->subject(*located), .target = {}});
+  auto decision = decide_for(request, Operation::set_attributes, *located,
+                             {.object = ledger_->subject(*located), .target = {}});
   if (!decision) return refuse_with(decision.error());
   if (int error = keep(request, *decision, *located); error != 0) return refuse_with(error);
-  if (setxattr(descriptor_path(located->fd.get()).c_str(), std::string(request.name).c_str(), request.payload.data(),
-               request.payload.size(), static_cast<int>(request.header.flags)) != 0)
+  if (setxattr(descriptor_path(located->fd.get()).c_str(), std::string(request.name).c_str(),
+               request.payload.data(), request.payload.size(), static_cast<int>(request.header.flags)) != 0)
     return refuse_with(errno);
   return Done{};
 }
@@ -150,8 +154,8 @@ Keeper::Outcome Keeper::remove_xattr(const Request& request, int object) {
   auto located = locate_changeable(request, object);
   if (!located) return refuse_with(located.error());
   if (!located->is_file() && !located->is_folder()) return refuse_with(EPERM);
-  auto decision =
-      decide_for(request, Operation::set_attributes, *located, {.object = ledger_->subject(*located), .target = {}});
+  auto decision = decide_for(request, Operation::set_attributes, *located,
+                             {.object = ledger_->subject(*located), .target = {}});
   if (!decision) return refuse_with(decision.error());
   if (int error = keep(request, *decision, *located); error != 0) return refuse_with(error);
   if (removexattr(descriptor_path(located->fd.get()).c_str(), std::string(request.name).c_str()) != 0)

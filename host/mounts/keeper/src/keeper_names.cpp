@@ -1,10 +1,9 @@
 // Verbs that change names: create, mkdir, symlink, link, unlink, rmdir, rename.
+#include <cerrno>
 #include <fcntl.h>
+#include <mutex>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <mutex>
 
 #include "keeper.h"
 
@@ -84,9 +83,11 @@ Keeper::Outcome Keeper::make_symlink(const Request& request, int folder_fd) {
   auto folder = folder_for(request, folder_fd, name);
   if (!folder) return refuse_with(folder.error());
   if (int error = record_folder(request, *folder); error != 0) return refuse_with(error);
-  if (symlinkat(std::string(request.payload).c_str(), folder->fd.get(), name.c_str()) != 0) return refuse_with(errno);
+  if (symlinkat(std::string(request.payload).c_str(), folder->fd.get(), name.c_str()) != 0)
+    return refuse_with(errno);
   if (symlink_escapes(path_in(*folder, name), request.payload))
-    report(ReportKind::warning, request, path_in(*folder, name), 0, "the symlink leads out of the granted folder");
+    report(ReportKind::warning, request, path_in(*folder, name), 0,
+           "the symlink leads out of the granted folder");
   return finish_made(*folder, name);
 }
 
@@ -103,7 +104,8 @@ Keeper::Outcome Keeper::link(const Request& request, int file, int folder_fd) {
   auto decision = decide_for(request, Operation::link, *object, facts);
   if (!decision) return refuse_with(decision.error());
   if (int error = record_folder(request, *folder); error != 0) return refuse_with(error);
-  if (linkat(AT_FDCWD, descriptor_path(object->fd.get()).c_str(), folder->fd.get(), name.c_str(), AT_SYMLINK_FOLLOW) != 0)
+  if (linkat(AT_FDCWD, descriptor_path(object->fd.get()).c_str(), folder->fd.get(), name.c_str(),
+             AT_SYMLINK_FOLLOW) != 0)
     return refuse_with(errno);
   if (facts.object.pre_existing) ledger_->add_link(*folder, name, *object);
   auto attributes = attributes_of(object->fd.get());
@@ -132,7 +134,8 @@ Keeper::Outcome Keeper::remove(const Request& request, int folder_fd, bool direc
     if (kept.error != 0) return refuse_with(report_unkept(request, object->path, kept.error));
     gone = kept.moved_away;
   }
-  if (!gone && unlinkat(folder->fd.get(), name.c_str(), directory ? AT_REMOVEDIR : 0) != 0) return refuse_with(errno);
+  if (!gone)
+    if (int error = ledger_->remove_name(*folder, name, *object); error != 0) return refuse_with(error);
   ledger_->removed(*folder, name, *object);
   ++removed_;
   return Done{};
@@ -157,8 +160,9 @@ Checked<Keeper::Rename> Keeper::plan_rename(const Request& request, int old_fold
   if (tree_.is_single_file()) return refuse_with(EACCES);
   auto source = tree_.entry(*from, request.name);
   if (!source) return refuse_with(source.error());
-  Rename rename{std::move(*from),     std::move(*to), std::string(request.name), std::string(request.new_name),
-                std::move(*source), std::nullopt,   (flags & rename_flag::exchange) != 0};
+  Rename rename{
+      std::move(*from),   std::move(*to), std::string(request.name),           std::string(request.new_name),
+      std::move(*source), std::nullopt,   (flags & rename_flag::exchange) != 0};
   auto target = tree_.entry(rename.new_folder, request.new_name);
   if (target)
     rename.target = std::move(*target);
@@ -196,7 +200,13 @@ Keeper::Outcome Keeper::rename(const Request& request, int old_folder, int new_f
   if (int error = keep_for_rename(request, *rename, *decision); error != 0) return refuse_with(error);
   auto noted = ledger_->note_rename(source, path_in(to, new_name), exchange);
   if (!noted) return refuse_with(report_unkept(request, source.path, noted.error()));
-  if (renameat2(from.fd.get(), name.c_str(), to.fd.get(), new_name.c_str(), request.header.flags) != 0) {
+  // Where nothing was seen, nothing may be replaced that the host put there in the last moment.
+  std::uint32_t flags = request.header.flags | (target ? 0u : rename_flag::no_replace);
+  int renamed = renameat2(from.fd.get(), name.c_str(), to.fd.get(), new_name.c_str(), flags);
+  if (renamed != 0 && errno == EINVAL &&
+      flags != request.header.flags)  // a file system without RENAME_NOREPLACE
+    renamed = renameat2(from.fd.get(), name.c_str(), to.fd.get(), new_name.c_str(), request.header.flags);
+  if (renamed != 0) {
     int error = errno;
     ledger_->forget_rename(*noted);
     if (decision->keep_target) ledger_->take_back(*target);

@@ -1,13 +1,12 @@
 #include "ledger.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
 
 #include "base/log.h"
 #include "content.h"
@@ -50,21 +49,23 @@ std::string kept_file_name(std::int64_t id, bool moved, std::string_view path) {
 Ledger::Ledger(database::Database database, UniqueFd kept, UniqueFd journal, const LedgerLimits& limits)
     : limits_(limits), database_(std::move(database)), kept_(std::move(kept)), journal_(std::move(journal)) {}
 
-Result<std::unique_ptr<Ledger>> Ledger::open(const std::filesystem::path& folder, const LedgerLimits& limits) {
+Result<std::unique_ptr<Ledger>> Ledger::open(const std::filesystem::path& folder,
+                                             const LedgerLimits& limits) {
   auto kept_path = folder / "kept";
   if (mkdir(kept_path.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, kept_path.string());
   UniqueFd kept(::open(kept_path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!kept) return fail_errno(errno, kept_path.string());
-  auto database = ANCHORHOLD_TRY(
-      database::Database::open(folder / "journal.db", database::Database::Mode::read_write));
-  // A commit is in the kernel's hands, and so survives every crash of a process; what must survive the machine's is synced
-  // by hand. Checkpoints cost two syncs and are kept rare.
+  auto database =
+      ANCHORHOLD_TRY(database::Database::open(folder / "journal.db", database::Database::Mode::read_write));
+  // A commit is in the kernel's hands, and so survives every crash of a process; what must survive the
+  // machine's is synced by hand. Checkpoints cost two syncs and are kept rare.
   ANCHORHOLD_CHECK(database.run("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=10000;"));
   ANCHORHOLD_CHECK(database.run(ledger_schema));
   auto journal_path = folder / "journal.db-wal";
   UniqueFd journal(::open(journal_path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!journal) return fail_errno(errno, journal_path.string());
-  std::unique_ptr<Ledger> ledger(new Ledger(std::move(database), std::move(kept), std::move(journal), limits));
+  std::unique_ptr<Ledger> ledger(
+      new Ledger(std::move(database), std::move(kept), std::move(journal), limits));
   ledger->statements_ = ANCHORHOLD_TRY(Statements::prepare(ledger->database_));
   ANCHORHOLD_CHECK(ledger->finish_unfinished());
   ANCHORHOLD_CHECK(ledger->load());
@@ -95,7 +96,9 @@ void Ledger::run_sync_thread() {
   }
 }
 
-int Ledger::sync_journal() { return fdatasync(journal_.get()) == 0 ? 0 : errno; }
+int Ledger::sync_journal() {
+  return fdatasync(journal_.get()) == 0 ? 0 : errno;
+}
 
 Subject Ledger::subject(const Located& object) const {
   std::lock_guard lock(mutex_);
@@ -215,7 +218,8 @@ int Ledger::copy_and_set_kept(const Located& object) {
   return error;
 }
 
-Ledger::Kept Ledger::keep_all(const Located& folder, const std::string& name, const Located& object, Loss loss) {
+Ledger::Kept Ledger::keep_all(const Located& folder, const std::string& name, const Located& object,
+                              Loss loss) {
   bool may_move = !object.is_folder() && !object.is_symlink() && object.attributes.links == 1;
   {
     std::lock_guard lock(mutex_);
@@ -234,31 +238,50 @@ Ledger::Kept Ledger::keep_all(const Located& folder, const std::string& name, co
   return {object.attributes.links > 1 ? 0 : EPERM, false};
 }
 
-Ledger::Kept Ledger::move_or_link(const Located& folder, const std::string& name, const Located& object, Known& known,
-                                  Loss loss) {
+Ledger::Kept Ledger::move_or_link(const Located& folder, const std::string& name, const Located& object,
+                                  Known& known, Loss loss) {
   std::uint64_t bytes = bytes_of(object.attributes);
   std::string kept_name = kept_file_name(known.id, true, object.path);
   if (int error = reserve(bytes); error != 0) return {error, false};
   int error = set_kept(known, HowKept::moved, kept_name, bytes);
   if (error == 0) {
-    int done = loss == Loss::removed
-                   ? renameat2(folder.fd.get(), name.c_str(), kept_.get(), kept_name.c_str(), RENAME_NOREPLACE)
-                   : linkat(AT_FDCWD, descriptor_path(object.fd.get()).c_str(), kept_.get(), kept_name.c_str(),
-                            AT_SYMLINK_FOLLOW);
+    int done = loss == Loss::removed ? renameat2(folder.fd.get(), name.c_str(), kept_.get(),
+                                                 kept_name.c_str(), RENAME_NOREPLACE)
+                                     : linkat(AT_FDCWD, descriptor_path(object.fd.get()).c_str(), kept_.get(),
+                                              kept_name.c_str(), AT_SYMLINK_FOLLOW);
     if (done != 0) error = errno;
   }
-  if (error == 0 && loss == Loss::removed) {
-    auto moved = attributes_at(kept_.get(), kept_name);
-    if (!moved || identity_of(*moved) != object.identity()) {
-      // Somebody on the host put something else under the name just now. It goes back; nothing is removed.
-      renameat2(kept_.get(), kept_name.c_str(), folder.fd.get(), name.c_str(), RENAME_NOREPLACE);
-      error = EBUSY;
-    }
-  }
+  if (error == 0 && loss == Loss::removed) error = check_moved(kept_name, folder, name, object);
   if (error == 0) return {0, loss == Loss::removed};
   release(bytes);
   clear_kept(known);
   return {error, false};
+}
+
+// Somebody on the host may have put something else under the name in the last moment. It goes back; nothing
+// is removed. Where that name is taken once more by now, it stays in kept/ and gets its row when the ledger
+// is opened next.
+int Ledger::check_moved(const std::string& kept_name, const Located& folder, const std::string& name,
+                        const Located& object) {
+  auto moved = attributes_at(kept_.get(), kept_name);
+  if (moved && identity_of(*moved) == object.identity()) return 0;
+  renameat2(kept_.get(), kept_name.c_str(), folder.fd.get(), name.c_str(), RENAME_NOREPLACE);
+  return EBUSY;
+}
+
+int Ledger::remove_name(const Located& folder, const std::string& name, const Located& object) {
+  if (object.is_folder()) return unlinkat(folder.fd.get(), name.c_str(), AT_REMOVEDIR) == 0 ? 0 : errno;
+  std::lock_guard lock(mutex_);
+  auto known = known_.find(object.identity());
+  std::int64_t id = known == known_.end() ? statements_->next_object++ : known->second.id;
+  std::string passing = kept_file_name(id, true, object.path);
+  if (renameat2(folder.fd.get(), name.c_str(), kept_.get(), passing.c_str(), RENAME_NOREPLACE) != 0) {
+    // Another file system: there is no such place.
+    if (errno != EXDEV && errno != EINVAL) return errno;
+    return unlinkat(folder.fd.get(), name.c_str(), 0) == 0 ? 0 : errno;
+  }
+  if (int error = check_moved(passing, folder, name, object); error != 0) return error;
+  return unlinkat(kept_.get(), passing.c_str(), 0) == 0 ? 0 : errno;
 }
 
 void Ledger::take_back(const Located& object) {
@@ -335,8 +358,8 @@ void Ledger::forget_rename(std::int64_t number) {
   if (auto deleted = statements_->delete_rename(number); !deleted) journal_failed(deleted.error());
 }
 
-void Ledger::renamed(const Located& folder, std::string_view name, const Located& object, const Located& new_folder,
-                     std::string_view new_name, const std::string& new_path) {
+void Ledger::renamed(const Located& folder, std::string_view name, const Located& object,
+                     const Located& new_folder, std::string_view new_name, const std::string& new_path) {
   std::lock_guard lock(mutex_);
   auto link = link_names_.find(LinkName{folder.identity(), std::string(name)});
   if (link != link_names_.end()) {

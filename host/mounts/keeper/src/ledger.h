@@ -1,16 +1,17 @@
-// What was there before: the ledger of one grant and session. It knows which objects the session made, and it keeps the
-// old content and attributes of everything else before the first change. It is a folder of our state directory:
+// What was there before: the ledger of one grant and session. It knows which objects the session made, and it
+// keeps the old content and attributes of everything else before the first change. It is a folder of our
+// state directory:
 //   journal.db   SQLite: what was recorded, made, moved and removed (schema in ledger_schema.h)
 //   kept/        one file per kept content, named by its number and, for a person, the path it had
 //
-// Order of things: content is in kept/ and on the disk, and its row is committed, before the caller makes its change. A
-// content that is kept by moving the file itself (nothing is copied) is on the disk when the removal is, since the move is
-// the removal. Rows of such moves reach the disk within a second; the file's name in kept/ says where it belongs if the
-// machine dies before.
+// Order of things: content is in kept/ and on the disk, and its row is committed, before the caller makes its
+// change. A content that is kept by moving the file itself (nothing is copied) is on the disk when the
+// removal is, since the move is the removal. Rows of such moves reach the disk within a second; the file's
+// name in kept/ says where it belongs if the machine dies before.
 //
-// How content is kept: a removed file with one name is moved into kept/; what will be written to is cloned where the file
-// system can (FICLONE), else copied. A file with a second name elsewhere is never moved, since it could still be changed
-// by that name.
+// How content is kept: a removed file with one name is moved into kept/; what will be written to is cloned
+// where the file system can (FICLONE), else copied. A file with a second name elsewhere is never moved, since
+// it could still be changed by that name.
 //
 // Safe from any thread. Errors are errno values for the client; what is behind one is reported by the keeper.
 #pragma once
@@ -44,20 +45,24 @@ struct LedgerLimits {
 class Ledger {
  public:
   // Makes or continues the ledger in the folder. Finishes what a crash left half done.
-  static Result<std::unique_ptr<Ledger>> open(const std::filesystem::path& folder, const LedgerLimits& limits);
+  static Result<std::unique_ptr<Ledger>> open(const std::filesystem::path& folder,
+                                              const LedgerLimits& limits);
   ~Ledger();
 
-  // What is known of an object with this identity, reached by this name (folder and name empty when by descriptor).
+  // What is known of an object with this identity, reached by this name (folder and name empty when by
+  // descriptor).
   Subject subject(const Located& object) const;
   Subject subject_at(const Located& folder, std::string_view name, const Located& object) const;
 
-  // Attributes, and the target of a symlink, of something pre-existing. Once per object; then it costs a look-up.
+  // Attributes, and the target of a symlink, of something pre-existing. Once per object; then it costs a
+  // look-up.
   int record(const Located& object);
   // The same and its content, for a file that is about to be written to.
   int keep_content(const Located& object);
-  // Everything, for something that is about to lose its name. `removed`: the object itself may be moved into kept/, and
-  // moved_away then says that its name is already gone. `replaced`: the name stays in place until something is renamed
-  // over it; a file gets a second name in kept/, and take_back undoes that when the rename did not happen.
+  // Everything, for something that is about to lose its name. `removed`: the object itself may be moved into
+  // kept/, and moved_away then says that its name is already gone. `replaced`: the name stays in place until
+  // something is renamed over it; a file gets a second name in kept/, and take_back undoes that when the
+  // rename did not happen.
   enum class Loss { removed, replaced };
   struct Kept {
     int error = 0;
@@ -65,6 +70,9 @@ class Ledger {
   };
   Kept keep_all(const Located& folder, const std::string& name, const Located& object, Loss loss);
   void take_back(const Located& object);
+  // Removes the name of something that need not be kept. It is looked at once more where nobody else can
+  // reach it: what the host put under the name in the last moment goes back. 0 or an errno.
+  int remove_name(const Located& folder, const std::string& name, const Located& object);
 
   // The session made it.
   int add_created(const Located& object);
@@ -118,7 +126,10 @@ class Ledger {
   int clear_kept(Known& known);
   int sync_journal();
   int copy_and_set_kept(const Located& object);
-  Kept move_or_link(const Located& folder, const std::string& name, const Located& object, Known& known, Loss loss);
+  Kept move_or_link(const Located& folder, const std::string& name, const Located& object, Known& known,
+                    Loss loss);
+  int check_moved(const std::string& kept_name, const Located& folder, const std::string& name,
+                  const Located& object);
   void remember_removed(const Identity& identity);
   bool is_session_name(const Located& folder, std::string_view name, const Located& object) const;
   void run_sync_thread();
@@ -146,8 +157,9 @@ class Ledger {
   std::thread sync_thread_;
 };
 
-// "000000000000002a.m.docs%2freport.txt": unique by the number; "m" the object itself was moved here, "c" a copy or clone;
-// the path's end is for people and for putting things back when the journal lost its last moments. At most 255 bytes.
+// "000000000000002a.m.docs%2freport.txt": unique by the number; "m" the object itself was moved here, "c" a
+// copy or clone; the path's end is for people and for putting things back when the journal lost its last
+// moments. At most 255 bytes.
 std::string kept_file_name(std::int64_t id, bool moved, std::string_view path);
 
 }  // namespace anchorhold::mounts

@@ -1,12 +1,12 @@
-// What a ledger does when it is opened: finishes or takes back what a crash left half done, and reads what is known.
+// What a ledger does when it is opened: finishes or takes back what a crash left half done, and reads what is
+// known.
+#include <cerrno>
+#include <charconv>
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <charconv>
 #include <optional>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "content.h"
@@ -27,7 +27,8 @@ std::optional<KeptName> parse_kept_name(std::string_view name) {
     return std::nullopt;
   KeptName parsed;
   parsed.moved = name[17] == 'm';
-  if (std::from_chars(name.data(), name.data() + 16, parsed.id, 16).ptr != name.data() + 16) return std::nullopt;
+  if (std::from_chars(name.data(), name.data() + 16, parsed.id, 16).ptr != name.data() + 16)
+    return std::nullopt;
   auto escaped = name.substr(19);
   for (std::size_t i = 0; i < escaped.size(); ++i) {
     unsigned byte = 0;
@@ -64,7 +65,8 @@ Status Ledger::finish_unfinished() {
   auto rows = ANCHORHOLD_TRY(database_.prepare("SELECT id, kept_name FROM object WHERE kept IN (1,2,3)"));
   std::vector<std::int64_t> missing;
   while (ANCHORHOLD_TRY(rows.step()))
-    if (auto found = attributes_at(kept_.get(), std::string(rows.text(1))); !found) missing.push_back(rows.integer(0));
+    if (auto found = attributes_at(kept_.get(), std::string(rows.text(1))); !found)
+      missing.push_back(rows.integer(0));
   rows.reset();
   for (auto id : missing) ANCHORHOLD_CHECK(statements_->set_kept(id, HowKept::not_kept, "", 0));
   return {};
@@ -91,8 +93,14 @@ Status Ledger::finish_kept_file(const std::string& name) {
     unlinkat(kept_.get(), name.c_str(), 0);
     return row_knows ? statements_->set_kept(parsed->id, HowKept::not_kept, "", 0) : Status{};
   }
+  if (!row_knows && row.how != HowKept::not_kept) {
+    // On its way out, with its old content kept elsewhere.
+    unlinkat(kept_.get(), name.c_str(), 0);
+    return statements_->set_removed(parsed->id);
+  }
   if (!row_knows) {
-    log_warning(fmt::format("ledger: {} is kept, but its row was lost; it is written again from the file's name", name));
+    log_warning(fmt::format(
+        "ledger: {} is kept, but its row was lost; it is written again from the file's name", name));
     auto found = ANCHORHOLD_TRY(database_.prepare("SELECT 1 FROM object WHERE id=?1"));
     bool there = ANCHORHOLD_TRY(found.bind(1, parsed->id).step());
     found.reset();
@@ -120,8 +128,8 @@ Status Ledger::load() {
       bytes_kept_ += static_cast<std::uint64_t>(rows.integer(7));
     }
     if (rows.integer(8) != 0) continue;
-    Identity identity{static_cast<std::uint64_t>(rows.integer(1)), static_cast<std::uint64_t>(rows.integer(2)),
-                      rows.integer(3)};
+    Identity identity{static_cast<std::uint64_t>(rows.integer(1)),
+                      static_cast<std::uint64_t>(rows.integer(2)), rows.integer(3)};
     Known known;
     known.id = rows.integer(0);
     known.created = rows.integer(4) != 0;

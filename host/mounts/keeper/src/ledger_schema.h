@@ -5,8 +5,8 @@ namespace anchorhold::mounts {
 
 inline constexpr int ledger_version = 1;
 
-// object: everything that was recorded or made. What an object is called now is found by its identity in the granted
-// folder; path is where it was when the row was made (the session's own: after its last rename).
+// object: everything that was recorded or made. What an object is called now is found by its identity in the
+// granted folder; path is where it was when the row was made (the session's own: after its last rename).
 //   created      1: the session made it. stands: it took the place of something pre-existing.
 //   kept         HowKept; kept_name is in kept/. removed: the last name is gone.
 //   times        nanoseconds since the epoch. xattrs: see user_xattrs in content.h.

@@ -27,12 +27,12 @@ struct Ledger::Statements {
   Status set_stands(std::int64_t id);
   Status set_path(std::int64_t id, std::string_view path);
   Result<KeptRow> kept_of(std::int64_t id);
-  Result<std::int64_t> insert_rename(std::int64_t object, std::string_view old_path, std::string_view new_path,
-                                     bool exchange);
+  Result<std::int64_t> insert_rename(std::int64_t object, std::string_view old_path,
+                                     std::string_view new_path, bool exchange);
   Status delete_rename(std::int64_t number);
 
-  database::Statement insert_object_, delete_object_, set_kept_, set_removed_, set_stands_, set_path_, kept_of_,
-      insert_rename_, delete_rename_;
+  database::Statement insert_object_, delete_object_, set_kept_, set_removed_, set_stands_, set_path_,
+      kept_of_, insert_rename_, delete_rename_;
   std::int64_t next_object = 1;
   std::int64_t next_rename = 1;
 };

@@ -1,3 +1,5 @@
 #include "program.h"
 
-int main(int argc, char** argv) { return anchorhold::mounts::run_keeper(argc, argv); }
+int main(int argc, char** argv) {
+  return anchorhold::mounts::run_keeper(argc, argv);
+}

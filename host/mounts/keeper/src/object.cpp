@@ -1,19 +1,21 @@
 #include "object.h"
 
+#include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/sysmacros.h>
 
-#include <cerrno>
-
 namespace anchorhold::mounts {
 namespace {
 
-Timestamp timestamp(const statx_timestamp& time) { return {time.tv_sec, time.tv_nsec, 0}; }
+Timestamp timestamp(const statx_timestamp& time) {
+  return {time.tv_sec, time.tv_nsec, 0};
+}
 
 Checked<Attributes> stat_with(int fd, const char* name, int flags) {
   struct statx info;
-  if (statx(fd, name, flags | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_BASIC_STATS | STATX_BTIME, &info) != 0)
+  if (statx(fd, name, flags | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_BASIC_STATS | STATX_BTIME,
+            &info) != 0)
     return refuse_with(errno);
   Attributes attributes{};
   attributes.device = makedev(info.stx_dev_major, info.stx_dev_minor);
@@ -36,12 +38,16 @@ Identity identity_of(const Attributes& attributes) {
   return {attributes.device, attributes.inode, birth.seconds * 1'000'000'000 + birth.nanoseconds};
 }
 
-Checked<Attributes> attributes_of(int fd) { return stat_with(fd, "", AT_EMPTY_PATH); }
+Checked<Attributes> attributes_of(int fd) {
+  return stat_with(fd, "", AT_EMPTY_PATH);
+}
 
 Checked<Attributes> attributes_at(int folder_fd, const std::string& name) {
   return stat_with(folder_fd, name.c_str(), 0);
 }
 
-std::string descriptor_path(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+std::string descriptor_path(int fd) {
+  return fmt::format("/proc/self/fd/{}", fd);
+}
 
 }  // namespace anchorhold::mounts

@@ -1,11 +1,10 @@
 // What the keeper knows of one file, folder or symlink, from the kernel.
 #pragma once
 
-#include <sys/stat.h>
-
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <sys/stat.h>
 #include <tl/expected.hpp>
 
 #include "base/fd.h"
@@ -16,10 +15,12 @@ namespace anchorhold::mounts {
 // A value, or the errno that goes back to the client.
 template <typename T>
 using Checked = tl::expected<T, int>;
-inline tl::unexpected<int> refuse_with(int error) { return tl::unexpected<int>(error); }
+inline tl::unexpected<int> refuse_with(int error) {
+  return tl::unexpected<int>(error);
+}
 
-// Which object this is, for as long as it lives and also after its inode number was given to another one: the birth time
-// tells them apart. birth_ns is 0 where the file system has no birth times.
+// Which object this is, for as long as it lives and also after its inode number was given to another one: the
+// birth time tells them apart. birth_ns is 0 where the file system has no birth times.
 struct Identity {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -29,8 +30,8 @@ struct Identity {
 };
 struct IdentityHash {
   std::size_t operator()(const Identity& identity) const {
-    std::uint64_t mixed = identity.inode * 0x9e3779b97f4a7c15ull ^ static_cast<std::uint64_t>(identity.birth_ns) ^
-                          identity.device << 32;
+    std::uint64_t mixed = identity.inode * 0x9e3779b97f4a7c15ull ^
+                          static_cast<std::uint64_t>(identity.birth_ns) ^ identity.device << 32;
     return static_cast<std::size_t>(mixed ^ mixed >> 29);
   }
 };
@@ -53,7 +54,8 @@ struct Located {
   bool is_symlink() const { return S_ISLNK(attributes.mode); }
 };
 
-// "/proc/self/fd/7": how to name an O_PATH descriptor to calls that want a path. The kernel goes straight to the object.
+// "/proc/self/fd/7": how to name an O_PATH descriptor to calls that want a path. The kernel goes straight to
+// the object.
 std::string descriptor_path(int fd);
 
 }  // namespace anchorhold::mounts

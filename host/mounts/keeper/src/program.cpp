@@ -1,13 +1,12 @@
 #include "program.h"
 
+#include <CLI/CLI.hpp>
+#include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/fs.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <CLI/CLI.hpp>
-#include <cerrno>
 
 #include "base/log.h"
 #include "keeper.h"
@@ -40,10 +39,12 @@ Status seal_and_serve(const KeeperArguments& arguments, Reporter& reporter) {
   ANCHORHOLD_TRY(seal(keeper_seal(reachable, ledger_folder.get(), arguments.clients, arguments.allow_weak)));
   auto ledger = ANCHORHOLD_TRY(Ledger::open(arguments.ledger, arguments.limits));
   if (!identity_of(tree.root_attributes()).is_certain())
-    reporter.send({.kind = ReportKind::warning,
-                   .operation = "birth times",
-                   .reason = "this file system does not say when a file was made: everything in it counts as having been "
-                             "there before the session"});
+    reporter.send(
+        {.kind = ReportKind::warning,
+         .operation = "birth times",
+         .reason =
+             "this file system does not say when a file was made: everything in it counts as having been "
+             "there before the session"});
   Keeper keeper(arguments.mode, std::move(tree), std::move(ledger), reporter);
   std::vector<UniqueFd> clients;
   for (int i = 0; i < arguments.clients; ++i) clients.emplace_back(keeper_fd::first_client + i);
@@ -56,7 +57,8 @@ Status seal_and_serve(const KeeperArguments& arguments, Reporter& reporter) {
 Result<KeeperArguments> parse_keeper_arguments(int argc, const char* const* argv) {
   KeeperArguments arguments;
   std::string mode, ledger, only_file;
-  CLI::App app("Makes the changes to one granted folder. Started by anchorhold, not by people.", "anchorhold-keeper");
+  CLI::App app("Makes the changes to one granted folder. Started by anchorhold, not by people.",
+               "anchorhold-keeper");
   app.add_option("--name", arguments.name)->required();
   app.add_option("--mode", mode)->required();
   app.add_option("--ledger", ledger)->required();
@@ -75,7 +77,8 @@ Result<KeeperArguments> parse_keeper_arguments(int argc, const char* const* argv
     return fail(ErrorCode::invalid_argument, fmt::format("'{}' is not a mode that has a keeper", mode));
   arguments.mode = *parsed;
   arguments.ledger = ledger;
-  if (!arguments.ledger.is_absolute()) return fail(ErrorCode::invalid_argument, "the ledger's path must be absolute");
+  if (!arguments.ledger.is_absolute())
+    return fail(ErrorCode::invalid_argument, "the ledger's path must be absolute");
   if (!only_file.empty()) arguments.only_file = only_file;
   return arguments;
 }
@@ -84,16 +87,17 @@ SealPolicy keeper_seal(int root, int ledger_folder, int clients, bool allow_weak
   SealPolicy policy;
   policy.files = {{root, FileRight::Access::read_write}, {ledger_folder, FileRight::Access::read_write}};
   policy.syscalls = base_syscalls();
-  allow(policy, {// Finding and opening.
-                 "openat", "openat2", "statx", "readlink", "readlinkat", "getdents64",
-                 // Changing.
-                 "mkdir", "mkdirat", "symlinkat", "linkat", "unlink", "unlinkat", "rename", "renameat", "renameat2", "chmod",
-                 "fchmodat", "utimensat", "ftruncate", "fallocate", "setxattr", "removexattr",
-                 // Keeping.
-                 "getxattr", "listxattr", "copy_file_range", "fsync", "fdatasync", "pwrite64",
-                 // The journal's library, besides.
-                 "open", "stat", "lstat", "access", "faccessat", "faccessat2", "getcwd", "fchmod", "fchown", "statfs",
-                 "fstatfs"});
+  allow(policy,
+        {// Finding and opening.
+         "openat", "openat2", "statx", "readlink", "readlinkat", "getdents64",
+         // Changing.
+         "mkdir", "mkdirat", "symlinkat", "linkat", "unlink", "unlinkat", "rename", "renameat", "renameat2",
+         "chmod", "fchmodat", "utimensat", "ftruncate", "fallocate", "setxattr", "removexattr",
+         // Keeping.
+         "getxattr", "listxattr", "copy_file_range", "fsync", "fdatasync", "pwrite64",
+         // The journal's library, besides.
+         "open", "stat", "lstat", "access", "faccessat", "faccessat2", "getcwd", "fchmod", "fchown", "statfs",
+         "fstatfs"});
   policy.syscalls.push_back({"ioctl", {{1, 0xffffffff, FICLONE}}});
   policy.limits = {{RLIMIT_CORE, 0}, {RLIMIT_NOFILE, 1024}};
   policy.kept_descriptors = {keeper_fd::root, keeper_fd::reports};

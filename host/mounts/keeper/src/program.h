@@ -25,8 +25,8 @@ struct KeeperArguments {
 };
 Result<KeeperArguments> parse_keeper_arguments(int argc, const char* const* argv);
 
-// All that is left to the keeper: reading and changing files beneath the two folders, and its sockets. The descriptors are
-// those of mounts/programs.h.
+// All that is left to the keeper: reading and changing files beneath the two folders, and its sockets. The
+// descriptors are those of mounts/programs.h.
 SealPolicy keeper_seal(int root, int ledger_folder, int clients, bool allow_weak);
 
 // Runs to the end; the value is the exit status.

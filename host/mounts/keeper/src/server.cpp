@@ -1,13 +1,12 @@
 #include "server.h"
 
+#include <atomic>
+#include <cerrno>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <cerrno>
 #include <thread>
+#include <unistd.h>
 
 namespace anchorhold::mounts {
 namespace {
@@ -23,9 +22,11 @@ class Server {
     ended_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
     if (!epoll_ || !ended_) return fail_errno(errno, "epoll");
     open_clients_ = clients_.size();
-    // Each client is watched for one message at a time (EPOLLONESHOT) and armed again as soon as that was read.
+    // Each client is watched for one message at a time (EPOLLONESHOT) and armed again as soon as that was
+    // read.
     for (std::size_t i = 0; i < clients_.size(); ++i)
-      if (!watch(EPOLL_CTL_ADD, clients_[i].get(), EPOLLIN | EPOLLONESHOT, i)) return fail_errno(errno, "epoll");
+      if (!watch(EPOLL_CTL_ADD, clients_[i].get(), EPOLLIN | EPOLLONESHOT, i))
+        return fail_errno(errno, "epoll");
     if (!watch(EPOLL_CTL_ADD, ended_.get(), EPOLLIN, clients_.size())) return fail_errno(errno, "epoll");
     if (clients_.empty()) return {};
     std::vector<std::thread> workers;

@@ -1,12 +1,11 @@
 #include "tree.h"
 
+#include <cerrno>
+#include <climits>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <climits>
 
 namespace anchorhold::mounts {
 namespace {
@@ -29,14 +28,17 @@ UniqueFd open_beneath(int folder, const std::string& path) {
   return UniqueFd(static_cast<int>(syscall(SYS_openat2, folder, path.c_str(), &how, sizeof how)));
 }
 
-bool same_object(const Attributes& a, const Attributes& b) { return identity_of(a) == identity_of(b); }
+bool same_object(const Attributes& a, const Attributes& b) {
+  return identity_of(a) == identity_of(b);
+}
 
 }  // namespace
 
 Result<Tree> Tree::open(UniqueFd root, HiddenNames hidden, std::optional<std::string> only_file) {
   auto attributes = attributes_of(root.get());
   if (!attributes) return fail_errno(attributes.error(), "the granted folder");
-  if (!S_ISDIR(attributes->mode)) return fail(ErrorCode::invalid_argument, "the grant's root is not a folder");
+  if (!S_ISDIR(attributes->mode))
+    return fail(ErrorCode::invalid_argument, "the grant's root is not a folder");
   return Tree(std::move(root), *attributes, std::move(hidden), std::move(only_file));
 }
 
@@ -76,7 +78,8 @@ Checked<Located> Tree::locate(int passed) const {
     if (int error = check_path(located.path); error != 0) return refuse_with(error);
     located.fd = open_beneath(root_.get(), located.path.empty() ? "." : located.path);
     if (!located.fd) {
-      if (errno == ENOENT || errno == ELOOP || errno == ENOTDIR || errno == EAGAIN) continue;
+      if (errno == ENOENT || errno == ELOOP || errno == ENOTDIR || errno == EAGAIN || errno == EXDEV)
+        continue;
       return refuse_with(errno);
     }
     auto found = attributes_of(located.fd.get());

@@ -1,13 +1,13 @@
-// The granted folder as the keeper sees it: finds where a client's descriptor really is, and opens entries, never leaving
-// the folder and never following a symlink.
+// The granted folder as the keeper sees it: finds where a client's descriptor really is, and opens entries,
+// never leaving the folder and never following a symlink.
 //
-// Why a passed descriptor is not used as it came: a reader that was taken over can open O_PATH descriptors of anything on
-// the machine (Landlock does not govern O_PATH). The kernel says where a descriptor is now (/proc/self/fd follows
-// renames); that path is only a hint: it is walked again from the grant's own descriptor with openat2 (RESOLVE_BENEATH,
-// NO_SYMLINKS, NO_MAGICLINKS), and the object found must have the same device and inode. So what is returned was beneath
-// the grant at that moment, whatever names were swapped before or after, and the keeper goes on with its own descriptor of
-// it. Only the host can move it out afterwards; the keeper's Landlock rule is checked by the kernel once more at the change
-// itself.
+// Why a passed descriptor is not used as it came: a reader that was taken over can open O_PATH descriptors of
+// anything on the machine (Landlock does not govern O_PATH). The kernel says where a descriptor is now
+// (/proc/self/fd follows renames); that path is only a hint: it is walked again from the grant's own
+// descriptor with openat2 (RESOLVE_BENEATH, NO_SYMLINKS, NO_MAGICLINKS), and the object found must have the
+// same device and inode. So what is returned was beneath the grant at that moment, whatever names were
+// swapped before or after, and the keeper goes on with its own descriptor of it. Only the host can move it
+// out afterwards; the keeper's Landlock rule is checked by the kernel once more at the change itself.
 #pragma once
 
 #include <optional>
@@ -31,7 +31,8 @@ class Tree {
   Checked<Located> locate(int passed) const;
   // The entry itself (a symlink is not followed); ENOENT when there is none. EINVAL and EACCES as check_name.
   Checked<Located> entry(const Located& folder, std::string_view name) const;
-  // May this name be used in this folder? 0, EINVAL (not a name) or EACCES (hidden, or not the one granted file).
+  // May this name be used in this folder? 0, EINVAL (not a name) or EACCES (hidden, or not the one granted
+  // file).
   int check_name(const Located& folder, std::string_view name) const;
 
   int root() const { return root_.get(); }
@@ -52,8 +53,8 @@ class Tree {
   std::optional<std::string> only_file_;
 };
 
-// Where a symlink at path (from the grant) would lead, looking at its words only: outside when it is absolute or climbs
-// above the grant.
+// Where a symlink at path (from the grant) would lead, looking at its words only: outside when it is absolute
+// or climbs above the grant.
 bool symlink_escapes(std::string_view path, std::string_view target);
 
 }  // namespace anchorhold::mounts
