@@ -1,15 +1,15 @@
-// Whatever a client sends: first the message alone, then carried out by a keeper on a small folder, in both modes. The first
-// byte of the input picks the mode and the descriptors that come with the message; nothing outside may ever change.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
+// Whatever a client sends: first the message alone, then carried out by a keeper on a small folder, in both
+// modes. The first byte of the input picks the mode and the descriptors that come with the message; nothing
+// outside may ever change.
 #include <cstdint>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/files.h"
 #include "keeper.h"
@@ -38,13 +38,15 @@ class World {
 
   Keeper& keeper(bool no_delete) { return no_delete ? *no_delete_ : *rw_; }
   UniqueFd descriptor(unsigned which) {
-    const char* const paths[] = {"grant", "grant/folder", "grant/file", "grant/link", "grant/.env", "outside", "outside/victim", "."};
+    const char* const paths[] = {"grant",      "grant/folder", "grant/file",     "grant/link",
+                                 "grant/.env", "outside",      "outside/victim", "."};
     return UniqueFd(open((directory_.path() / paths[which % 8]).c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   }
   void check() {
     std::ifstream in(directory_.path() / "outside/victim");
     std::string text(std::istreambuf_iterator<char>(in), {});
-    if (text != "content" || std::distance(fs::directory_iterator(directory_.path() / "outside"), {}) != 1) std::abort();
+    if (text != "content" || std::distance(fs::directory_iterator(directory_.path() / "outside"), {}) != 1)
+      std::abort();
     std::ifstream hidden(directory_.path() / "grant/.env");
     if (std::string(std::istreambuf_iterator<char>(hidden), {}) != "content") std::abort();
   }

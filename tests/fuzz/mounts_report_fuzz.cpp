@@ -1,5 +1,5 @@
-// Reports come from processes that may have been taken over: whatever they send is refused or is the same after a round
-// trip.
+// Reports come from processes that may have been taken over: whatever they send is refused or is the same
+// after a round trip.
 #include <cstdint>
 #include <cstdlib>
 #include <span>
@@ -11,6 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   auto report = anchorhold::mounts::parse_report(message);
   if (!report) return 0;
   std::string again = anchorhold::mounts::encode_report(*report);
-  if (again.size() != size || !std::equal(again.begin(), again.end(), reinterpret_cast<const char*>(data))) std::abort();
+  if (again.size() != size || !std::equal(again.begin(), again.end(), reinterpret_cast<const char*>(data)))
+    std::abort();
   return 0;
 }

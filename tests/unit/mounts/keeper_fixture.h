@@ -1,20 +1,19 @@
 // A real keeper process over a folder of its own, and short ways to ask it.
 #pragma once
 
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <chrono>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <gtest/gtest.h>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <vector>
 
 #include "base/fd.h"
@@ -49,16 +48,22 @@ class KeeperProcess {
     std::vector<std::string> arguments;
   };
 
-  static std::unique_ptr<KeeperProcess> start(const std::filesystem::path& grant, const std::filesystem::path& ledger,
-                                              const Options& options) {
+  static std::unique_ptr<KeeperProcess> start(const std::filesystem::path& grant,
+                                              const std::filesystem::path& ledger, const Options& options) {
     auto keeper = std::make_unique<KeeperProcess>();
     UniqueFd root(open(grant.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     EXPECT_TRUE(root) << grant;
     auto reports = socket_pair(SOCK_SEQPACKET);
     keeper->reports = std::move(reports->first);
     SpawnSpec spec;
-    spec.argv = {std::string(ANCHORHOLD_PROGRAM_DIR) + "/anchorhold-keeper", "--name", "test", "--mode",
-                 std::string(to_string(options.mode)), "--ledger", ledger.string(), "--clients",
+    spec.argv = {std::string(ANCHORHOLD_PROGRAM_DIR) + "/anchorhold-keeper",
+                 "--name",
+                 "test",
+                 "--mode",
+                 std::string(to_string(options.mode)),
+                 "--ledger",
+                 ledger.string(),
+                 "--clients",
                  std::to_string(options.clients)};
     spec.argv.insert(spec.argv.end(), options.arguments.begin(), options.arguments.end());
     spec.descriptors = {{2, 2}, {root.get(), keeper_fd::root}, {reports->second.get(), keeper_fd::reports}};
@@ -96,7 +101,8 @@ class KeeperTest : public ::testing::Test {
     grant_ = directory_->path() / "grant";
     ledger_ = directory_->path() / "ledger";
     outside_ = directory_->path() / "outside";
-    for (const auto& folder : {grant_, ledger_, outside_}) ASSERT_TRUE(std::filesystem::create_directory(folder));
+    for (const auto& folder : {grant_, ledger_, outside_})
+      ASSERT_TRUE(std::filesystem::create_directory(folder));
   }
 
   void TearDown() override {
@@ -108,7 +114,8 @@ class KeeperTest : public ::testing::Test {
   void start(Mode mode, std::vector<std::string> arguments = {}) {
     client_.reset();
     keeper_.reset();
-    keeper_ = KeeperProcess::start(grant_, ledger_, {.mode = mode, .clients = 2, .arguments = std::move(arguments)});
+    keeper_ = KeeperProcess::start(grant_, ledger_,
+                                   {.mode = mode, .clients = 2, .arguments = std::move(arguments)});
     ASSERT_TRUE(keeper_);
     auto ready = keeper_->next_report();
     ASSERT_TRUE(ready);
@@ -124,7 +131,8 @@ class KeeperTest : public ::testing::Test {
     return fd;
   }
 
-  KeeperAnswer ask(const RequestHeader& request, std::vector<int> descriptors, std::string_view payload = {}) {
+  KeeperAnswer ask(const RequestHeader& request, std::vector<int> descriptors,
+                   std::string_view payload = {}) {
     return client_->ask(request, descriptors, payload);
   }
 
@@ -133,8 +141,8 @@ class KeeperTest : public ::testing::Test {
     request.flags = flags;
     return ask(request, {at(path).get()});
   }
-  KeeperAnswer create(const std::string& folder, std::string_view name, std::uint32_t flags = open_flag::exclusive,
-                      std::uint32_t mode = 0644) {
+  KeeperAnswer create(const std::string& folder, std::string_view name,
+                      std::uint32_t flags = open_flag::exclusive, std::uint32_t mode = 0644) {
     auto request = make_request(Verb::create, name);
     request.flags = flags;
     request.mode = mode;
@@ -163,8 +171,8 @@ class KeeperTest : public ::testing::Test {
   KeeperAnswer rmdir(const std::string& folder, std::string_view name) {
     return ask(make_request(Verb::remove_directory, name), {at(folder).get()});
   }
-  KeeperAnswer rename(const std::string& from, std::string_view name, const std::string& to, std::string_view new_name,
-                      std::uint32_t flags = 0) {
+  KeeperAnswer rename(const std::string& from, std::string_view name, const std::string& to,
+                      std::string_view new_name, std::uint32_t flags = 0) {
     auto request = make_request(Verb::rename, name, new_name);
     request.flags = flags;
     return ask(request, {at(from).get(), at(to).get()});
