@@ -39,6 +39,14 @@ std::string read_text(int directory, const char* name) {
   return text;
 }
 
+// A file that is watched is read through the watched descriptor: that is what ends the kernel's notice of a change.
+std::string read_watched(int fd) {
+  std::string text(4096, '\0');
+  ssize_t got = pread(fd, text.data(), text.size(), 0);
+  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return text;
+}
+
 std::uint64_t number(std::string_view text) {
   std::uint64_t value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);
@@ -98,7 +106,7 @@ ExecGroup::~ExecGroup() {
   for (int attempt = 0; rmdir(path_.c_str()) != 0 && errno == EBUSY && attempt < 5; ++attempt) usleep(2000);
 }
 
-bool ExecGroup::populated() const { return keyed(read_text(directory_.get(), "cgroup.events"), "populated") != 0; }
+bool ExecGroup::populated() const { return keyed(read_watched(events_.get()), "populated") != 0; }
 
 void ExecGroup::kill() const { (void)write_text(path_ / "cgroup.kill", "1"); }
 
@@ -116,7 +124,7 @@ std::uint64_t ExecGroup::out_of_memory_kills() const {
   return keyed(read_text(directory_.get(), "memory.events"), "oom_kill");
 }
 
-std::uint64_t ExecGroup::refused_forks() const { return keyed(read_text(directory_.get(), "pids.events"), "max"); }
+std::uint64_t ExecGroup::refused_forks() const { return keyed(read_watched(process_events_.get()), "max"); }
 
 GroupUsage ExecGroup::usage() const {
   GroupUsage usage;

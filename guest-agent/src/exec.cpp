@@ -147,7 +147,6 @@ void Exec::on_spawned(SpawnResult result) {
 
 void Exec::watch_group() {
   auto watched = machinery_.loop.watch(group_->events_fd(), ready_priority, [this](std::uint32_t) {
-    // Reading the file is what ends the notice.
     if (group_->populated() || !leader_ended_) return;
     auto self = shared_from_this();
     if (!finished_) return finish();
