@@ -83,11 +83,12 @@ Checked<Located> Keeper::locate(const Request& request, int passed) {
   // Removed, but still open somewhere in the guest.
   auto attributes = attributes_of(passed);
   if (attributes && attributes->links == 0 && S_ISREG(attributes->mode) &&
-      ledger_->is_removed_object(identity_of(*attributes))) {
+      ledger_->is_removed_object(identity_of(*attributes, generation_of(passed)))) {
     Located removed;
     removed.fd = UniqueFd(fcntl(passed, F_DUPFD_CLOEXEC, 3));
     if (!removed.fd) return refuse_with(errno);
     removed.attributes = *attributes;
+    removed.generation = generation_of(passed);
     removed.removed = true;
     return removed;
   }

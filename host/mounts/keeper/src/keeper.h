@@ -68,8 +68,9 @@ class Keeper {
   Checked<Located> locate_folder(const Request& request, int passed);
   // A folder, and a name in it that may be used and is free or not.
   Checked<Located> folder_for(const Request& request, int passed, std::string_view name);
-  // What was just made is recorded as the session's own, or removed again.
-  Outcome finish_made(const Located& folder, const std::string& name);
+  // What was just made is recorded as the session's own, or removed again. file: of a file, so that it is
+  // known by its descriptor and not by a name that the host may have given to something else.
+  Outcome finish_made(const Located& folder, const std::string& name, const UniqueFd& file);
   // Decides, reports a refusal, and keeps what the decision says.
   Checked<Decision> decide_for(const Request& request, Operation operation, const Located& object,
                                const Facts& facts);

@@ -22,19 +22,16 @@ int Keeper::record_folder(const Request& request, const Located& folder) {
   return error == 0 ? 0 : report_unkept(request, folder.path, error);
 }
 
-Keeper::Outcome Keeper::finish_made(const Located& folder, const std::string& name) {
-  Located object;
-  auto attributes = attributes_at(folder.fd.get(), name);
-  if (!attributes) return refuse_with(attributes.error());
-  object.attributes = *attributes;
-  object.path = path_in(folder, name);
-  if (int error = ledger_->add_created(object); error != 0) {
-    unlinkat(folder.fd.get(), name.c_str(), object.is_folder() ? AT_REMOVEDIR : 0);
+Keeper::Outcome Keeper::finish_made(const Located& folder, const std::string& name, const UniqueFd& file) {
+  auto object = file ? tree_.made(folder, name, file.get()) : tree_.entry(folder, name);
+  if (!object) return refuse_with(object.error());
+  if (int error = ledger_->add_created(*object); error != 0) {
+    unlinkat(folder.fd.get(), name.c_str(), object->is_folder() ? AT_REMOVEDIR : 0);
     return refuse_with(error);
   }
   ++created_;
   Done done;
-  done.attributes = object.attributes;
+  done.attributes = object->attributes;
   return done;
 }
 
@@ -52,7 +49,7 @@ Keeper::Outcome Keeper::create(const Request& request, int folder_fd) {
     if (int error = record_folder(request, *folder); error != 0) return refuse_with(error);
     UniqueFd file(openat(folder->fd.get(), name.c_str(), open_flags, request.header.mode & 0777));
     if (file) {
-      auto done = finish_made(*folder, name);
+      auto done = finish_made(*folder, name, file);
       if (done) done->descriptor = std::move(file);
       return done;
     }
@@ -74,7 +71,7 @@ Keeper::Outcome Keeper::make_directory(const Request& request, int folder_fd) {
   if (!folder) return refuse_with(folder.error());
   if (int error = record_folder(request, *folder); error != 0) return refuse_with(error);
   if (mkdirat(folder->fd.get(), name.c_str(), request.header.mode & 01777) != 0) return refuse_with(errno);
-  return finish_made(*folder, name);
+  return finish_made(*folder, name, {});
 }
 
 Keeper::Outcome Keeper::make_symlink(const Request& request, int folder_fd) {
@@ -88,7 +85,7 @@ Keeper::Outcome Keeper::make_symlink(const Request& request, int folder_fd) {
   if (symlink_escapes(path_in(*folder, name), request.payload))
     report(ReportKind::warning, request, path_in(*folder, name), 0,
            "the symlink leads out of the granted folder");
-  return finish_made(*folder, name);
+  return finish_made(*folder, name, {});
 }
 
 Keeper::Outcome Keeper::link(const Request& request, int file, int folder_fd) {

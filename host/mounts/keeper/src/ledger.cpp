@@ -264,7 +264,7 @@ Ledger::Kept Ledger::move_or_link(const Located& folder, const std::string& name
 int Ledger::check_moved(const std::string& kept_name, const Located& folder, const std::string& name,
                         const Located& object) {
   auto moved = attributes_at(kept_.get(), kept_name);
-  if (moved && identity_of(*moved) == object.identity()) return 0;
+  if (moved && is_same(*moved, object.attributes)) return 0;
   renameat2(kept_.get(), kept_name.c_str(), folder.fd.get(), name.c_str(), RENAME_NOREPLACE);
   return EBUSY;
 }

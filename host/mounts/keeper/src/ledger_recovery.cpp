@@ -119,8 +119,9 @@ Status Ledger::finish_kept_file(const std::string& name) {
 }
 
 Status Ledger::load() {
-  auto rows = ANCHORHOLD_TRY(database_.prepare(
-      "SELECT id, device, inode, birth_ns, created, stands, kept, kept_bytes, removed FROM object"));
+  auto rows =
+      ANCHORHOLD_TRY(database_.prepare("SELECT id, device, inode, birth_ns, created, stands, kept, "
+                                       "kept_bytes, removed, generation FROM object"));
   while (ANCHORHOLD_TRY(rows.step())) {
     auto how = static_cast<HowKept>(rows.integer(6));
     if (how == HowKept::cloned || how == HowKept::moved || how == HowKept::copied) {
@@ -129,7 +130,8 @@ Status Ledger::load() {
     }
     if (rows.integer(8) != 0) continue;
     Identity identity{static_cast<std::uint64_t>(rows.integer(1)),
-                      static_cast<std::uint64_t>(rows.integer(2)), rows.integer(3)};
+                      static_cast<std::uint64_t>(rows.integer(2)), rows.integer(3),
+                      static_cast<std::uint64_t>(rows.integer(9))};
     Known known;
     known.id = rows.integer(0);
     known.created = rows.integer(4) != 0;

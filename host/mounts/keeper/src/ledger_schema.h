@@ -13,7 +13,7 @@ inline constexpr int ledger_version = 1;
 // rename: of pre-existing objects, in order.
 inline constexpr const char* ledger_schema = R"sql(
 CREATE TABLE IF NOT EXISTS object (
-  id INTEGER PRIMARY KEY, device INTEGER NOT NULL, inode INTEGER NOT NULL, birth_ns INTEGER NOT NULL,
+  id INTEGER PRIMARY KEY, device INTEGER NOT NULL, inode INTEGER NOT NULL, birth_ns INTEGER NOT NULL, generation INTEGER NOT NULL,
   created INTEGER NOT NULL, stands INTEGER NOT NULL DEFAULT 0, path BLOB NOT NULL,
   mode INTEGER NOT NULL, size INTEGER NOT NULL, links INTEGER NOT NULL,
   access_ns INTEGER NOT NULL, modify_ns INTEGER NOT NULL, target BLOB, xattrs BLOB,

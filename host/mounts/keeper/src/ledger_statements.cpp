@@ -22,10 +22,10 @@ std::int64_t number(std::uint64_t value) {
 }  // namespace
 
 Result<std::unique_ptr<Ledger::Statements>> Ledger::Statements::prepare(database::Database& database) {
-  auto insert_object = ANCHORHOLD_TRY(
-      database.prepare("INSERT INTO object(id, device, inode, birth_ns, created, path, mode, size, links, "
-                       "access_ns, modify_ns, target, "
-                       "xattrs, noted_ns) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)"));
+  auto insert_object = ANCHORHOLD_TRY(database.prepare(
+      "INSERT INTO object(id, device, inode, birth_ns, created, path, mode, size, links, "
+      "access_ns, modify_ns, target, "
+      "xattrs, noted_ns, generation) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)"));
   auto delete_object = ANCHORHOLD_TRY(database.prepare("DELETE FROM object WHERE id=?1"));
   auto set_kept =
       ANCHORHOLD_TRY(database.prepare("UPDATE object SET kept=?2, kept_name=?3, kept_bytes=?4 WHERE id=?1"));
@@ -66,7 +66,8 @@ Result<std::int64_t> Ledger::Statements::insert_object(const Located& object, bo
       .bind(11, nanoseconds(a.modify_time))
       .bind_blob(12, target)
       .bind_blob(13, xattrs)
-      .bind(14, now());
+      .bind(14, now())
+      .bind(15, number(identity.generation));
   ANCHORHOLD_CHECK(insert_object_.run());
   return next_object++;
 }

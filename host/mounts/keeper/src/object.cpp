@@ -33,9 +33,25 @@ Checked<Attributes> stat_with(int fd, const char* name, int flags) {
 
 }  // namespace
 
-Identity identity_of(const Attributes& attributes) {
+Identity identity_of(const Attributes& attributes, std::uint64_t generation) {
   const Timestamp& birth = attributes.birth_time;
-  return {attributes.device, attributes.inode, birth.seconds * 1'000'000'000 + birth.nanoseconds};
+  return {attributes.device, attributes.inode, birth.seconds * 1'000'000'000 + birth.nanoseconds, generation};
+}
+
+std::uint64_t generation_of(int fd) {
+  alignas(file_handle) unsigned char buffer[sizeof(file_handle) + MAX_HANDLE_SZ] = {};
+  auto* handle = reinterpret_cast<file_handle*>(buffer);
+  handle->handle_bytes = MAX_HANDLE_SZ;
+  int mount_id;
+  if (name_to_handle_at(fd, "", handle, &mount_id, AT_EMPTY_PATH) != 0) return 0;
+  std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a
+  for (std::size_t i = 0; i < handle->handle_bytes; ++i)
+    hash = (hash ^ buffer[sizeof(file_handle) + i]) * 0x100000001b3ull;
+  return hash == 0 ? 1 : hash;
+}
+
+bool is_same(const Attributes& a, const Attributes& b) {
+  return identity_of(a, 0) == identity_of(b, 0);
 }
 
 Checked<Attributes> attributes_of(int fd) {

@@ -20,23 +20,30 @@ inline tl::unexpected<int> refuse_with(int error) {
 }
 
 // Which object this is, for as long as it lives and also after its inode number was given to another one: the
-// birth time tells them apart. birth_ns is 0 where the file system has no birth times.
+// birth time and the generation (of the file system's own handle, name_to_handle_at(2)) tell them apart.
+// Either is 0 where the file system has none; the birth time alone is only as fine as the kernel's tick.
 struct Identity {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
   std::int64_t birth_ns = 0;
+  std::uint64_t generation = 0;
   bool operator==(const Identity&) const = default;
-  bool is_certain() const { return birth_ns != 0; }
+  bool is_certain() const { return birth_ns != 0 || generation != 0; }
 };
 struct IdentityHash {
   std::size_t operator()(const Identity& identity) const {
     std::uint64_t mixed = identity.inode * 0x9e3779b97f4a7c15ull ^
-                          static_cast<std::uint64_t>(identity.birth_ns) ^ identity.device << 32;
+                          static_cast<std::uint64_t>(identity.birth_ns) ^ identity.generation ^
+                          identity.device << 32;
     return static_cast<std::size_t>(mixed ^ mixed >> 29);
   }
 };
 
-Identity identity_of(const Attributes& attributes);
+Identity identity_of(const Attributes& attributes, std::uint64_t generation);
+// A number made of the object's handle; 0 when the file system has no handles. Also of an O_PATH descriptor.
+std::uint64_t generation_of(int fd);
+// The same object, when one of the two is held open (so that its inode number cannot have been given away).
+bool is_same(const Attributes& a, const Attributes& b);
 // Of an open descriptor, also O_PATH; and of a name in a folder, not following a symlink.
 Checked<Attributes> attributes_of(int fd);
 Checked<Attributes> attributes_at(int folder_fd, const std::string& name);
@@ -46,9 +53,10 @@ struct Located {
   UniqueFd fd;       // O_PATH, opened by the keeper
   std::string path;  // from the grant, without a leading '/'; empty for the granted folder itself
   Attributes attributes{};
+  std::uint64_t generation = 0;
   bool removed = false;  // it has no name any more; path is empty
 
-  Identity identity() const { return identity_of(attributes); }
+  Identity identity() const { return identity_of(attributes, generation); }
   bool is_file() const { return S_ISREG(attributes.mode); }
   bool is_folder() const { return S_ISDIR(attributes.mode); }
   bool is_symlink() const { return S_ISLNK(attributes.mode); }

@@ -38,13 +38,12 @@ Status seal_and_serve(const KeeperArguments& arguments, Reporter& reporter) {
   int reachable = only_file ? only_file.get() : tree.root();
   ANCHORHOLD_TRY(seal(keeper_seal(reachable, ledger_folder.get(), arguments.clients, arguments.allow_weak)));
   auto ledger = ANCHORHOLD_TRY(Ledger::open(arguments.ledger, arguments.limits));
-  if (!identity_of(tree.root_attributes()).is_certain())
-    reporter.send(
-        {.kind = ReportKind::warning,
-         .operation = "birth times",
-         .reason =
-             "this file system does not say when a file was made: everything in it counts as having been "
-             "there before the session"});
+  if (!identity_of(tree.root_attributes(), generation_of(tree.root())).is_certain())
+    reporter.send({.kind = ReportKind::warning,
+                   .operation = "identity",
+                   .reason = "this file system has neither birth times nor file handles: everything in it "
+                             "counts as having been "
+                             "there before the session"});
   Keeper keeper(arguments.mode, std::move(tree), std::move(ledger), reporter);
   std::vector<UniqueFd> clients;
   for (int i = 0; i < arguments.clients; ++i) clients.emplace_back(keeper_fd::first_client + i);
@@ -89,7 +88,7 @@ SealPolicy keeper_seal(int root, int ledger_folder, int clients, bool allow_weak
   policy.syscalls = base_syscalls();
   allow(policy,
         {// Finding and opening.
-         "openat", "openat2", "statx", "readlink", "readlinkat", "getdents64",
+         "openat", "openat2", "name_to_handle_at", "statx", "readlink", "readlinkat", "getdents64",
          // Changing.
          "mkdir", "mkdirat", "symlinkat", "linkat", "unlink", "unlinkat", "rename", "renameat", "renameat2",
          "chmod", "fchmodat", "utimensat", "ftruncate", "fallocate", "setxattr", "removexattr",

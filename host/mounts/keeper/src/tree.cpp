@@ -28,10 +28,6 @@ UniqueFd open_beneath(int folder, const std::string& path) {
   return UniqueFd(static_cast<int>(syscall(SYS_openat2, folder, path.c_str(), &how, sizeof how)));
 }
 
-bool same_object(const Attributes& a, const Attributes& b) {
-  return identity_of(a) == identity_of(b);
-}
-
 }  // namespace
 
 Result<Tree> Tree::open(UniqueFd root, HiddenNames hidden, std::optional<std::string> only_file) {
@@ -84,8 +80,9 @@ Checked<Located> Tree::locate(int passed) const {
     }
     auto found = attributes_of(located.fd.get());
     if (!found) return refuse_with(found.error());
-    if (!same_object(*found, *wanted)) continue;
+    if (!is_same(*found, *wanted)) continue;
     located.attributes = *found;
+    located.generation = generation_of(located.fd.get());
     return located;
   }
   return refuse_with(ESTALE);
@@ -99,6 +96,17 @@ Checked<Located> Tree::entry(const Located& folder, std::string_view name) const
   auto attributes = attributes_of(located.fd.get());
   if (!attributes) return refuse_with(attributes.error());
   located.attributes = *attributes;
+  located.generation = generation_of(located.fd.get());
+  located.path = folder.path.empty() ? std::string(name) : folder.path + "/" + std::string(name);
+  return located;
+}
+
+Checked<Located> Tree::made(const Located& folder, std::string_view name, int file) const {
+  auto attributes = attributes_of(file);
+  if (!attributes) return refuse_with(attributes.error());
+  Located located;
+  located.attributes = *attributes;
+  located.generation = generation_of(file);
   located.path = folder.path.empty() ? std::string(name) : folder.path + "/" + std::string(name);
   return located;
 }

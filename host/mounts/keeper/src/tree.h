@@ -31,6 +31,8 @@ class Tree {
   Checked<Located> locate(int passed) const;
   // The entry itself (a symlink is not followed); ENOENT when there is none. EINVAL and EACCES as check_name.
   Checked<Located> entry(const Located& folder, std::string_view name) const;
+  // The same for what an own descriptor was just opened of; its fd stays empty.
+  Checked<Located> made(const Located& folder, std::string_view name, int file) const;
   // May this name be used in this folder? 0, EINVAL (not a name) or EACCES (hidden, or not the one granted
   // file).
   int check_name(const Located& folder, std::string_view name) const;
