@@ -104,6 +104,18 @@ tl::unexpected<Error> no_such_task(const TaskId& id) {
   return fail(ErrorCode::not_found, fmt::format("there is no task {}", one_line(id.value())), "anchorhold sessions list shows them");
 }
 
+// Tasks that were being made or removed when a host died. Anything young may be somebody's work right now.
+void remove_leavings(const std::filesystem::path& directory) {
+  std::error_code error;
+  auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(24);
+  std::filesystem::directory_iterator entry(directory, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    std::error_code ignored;
+    bool leaving = entry->path().filename().string().starts_with('.') && entry->last_write_time(ignored) < old;
+    if (leaving && !ignored) std::filesystem::remove_all(entry->path(), ignored);
+  }
+}
+
 Status make_absolute(ProviderSpec& provider) {
   std::error_code error;
   constexpr std::string_view scripted = "scripted:";
@@ -161,6 +173,7 @@ Result<TaskSummary> read_summary(database::Database& database, const TaskId& id)
 
 Result<TaskStore> TaskStore::open(std::filesystem::path directory) {
   ANCHORHOLD_CHECK(make_directories(directory));
+  remove_leavings(directory);
   return TaskStore(std::move(directory));
 }
 
