@@ -5,6 +5,7 @@
 // length of the arguments (two bytes, little endian), the arguments. Flags: 1 the arguments begin with a handle given out,
 // 2 the header's length lies, 4 the request lies in pieces, 8 there is no room for an answer.
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -139,6 +139,11 @@ TEST_F(ReaderChanges, AttributesModesAndTimes) {
   in = {};
   in.valid = FATTR_MTIME | FATTR_MTIME_NOW;
   EXPECT_GT(guest_->ask(FUSE_SETATTR, node, bytes_of(in)).as<fuse_attr_out>().attr.mtime, 1600000000u);
+  // No time at all: the guest is told so, and the keeper, which would end the connection, is not asked.
+  in.valid = FATTR_MTIME;
+  in.mtimensec = 1'000'000'000;
+  EXPECT_EQ(guest_->ask(FUSE_SETATTR, node, bytes_of(in)).error, EINVAL);
+  EXPECT_EQ(guest_->make_folder(FUSE_ROOT_ID, "folder").error, 0);
 }
 
 TEST_F(ReaderChanges, OwnersNeverChange) {

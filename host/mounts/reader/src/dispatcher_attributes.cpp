@@ -125,6 +125,8 @@ int Dispatcher::set_attributes(Call& call) {
     change.valid |= valid_flag::modify_time;
     change.modify_time = timestamp(in.mtime, in.mtimensec);
   }
+  constexpr std::uint32_t second = 1'000'000'000;
+  if (change.access_time.nanoseconds >= second || change.modify_time.nanoseconds >= second) return EINVAL;
   return answer_attributes(call, files_.set_attributes(call.header.nodeid, change));
 }
 

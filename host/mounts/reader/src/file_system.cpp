@@ -54,6 +54,12 @@ Outcome<void> FileSystem::check_name(std::string_view operation, std::string_vie
   return refuse(EINVAL);
 }
 
+Outcome<NodeRef> FileSystem::find_folder(std::uint64_t id) const {
+  auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
+  if (!node->is_directory()) return refuse(ENOTDIR);
+  return node;
+}
+
 bool FileSystem::visible(const NodeRef& parent, std::string_view name) const {
   if (!only_file_.empty() && parent == nodes_->root() && name != only_file_) return false;
   return !hidden_.hides(name);
@@ -70,7 +76,7 @@ Outcome<FileSystem::Entry> FileSystem::enter(const NodeRef& parent, const Shared
 
 Outcome<FileSystem::Entry> FileSystem::lookup(std::uint64_t parent_id, std::string_view name) {
   if (auto valid = check_name("FUSE_LOOKUP", name); !valid) return refuse(valid.error());
-  auto parent = ANCHORHOLD_OUTCOME(nodes_->find(parent_id));
+  auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
   if (!visible(parent, name)) return refuse(ENOENT);
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
   return enter(parent, folder, name);

@@ -30,7 +30,7 @@ void FileSystem::pin_entry(const SharedFd& folder, std::string_view name, NodeRe
 Outcome<FileSystem::Entry> FileSystem::create(std::uint64_t parent_id, std::string_view name, int flags,
                                               std::uint32_t mode, Opened& opened) {
   if (auto valid = check_name("FUSE_CREATE", name); !valid) return refuse(valid.error());
-  auto parent = ANCHORHOLD_OUTCOME(nodes_->find(parent_id));
+  auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
   auto request = make_request(Verb::create, name);
   request.mode = mode & 07777;
   if ((flags & O_ACCMODE) != O_WRONLY) request.flags |= open_flag::read_too;
@@ -58,7 +58,7 @@ Outcome<FileSystem::Entry> FileSystem::create(std::uint64_t parent_id, std::stri
 Outcome<FileSystem::Entry> FileSystem::make(std::uint64_t parent_id, std::string_view name, RequestHeader request,
                                             std::string_view payload) {
   if (auto valid = check_name(to_string(request.verb), name); !valid) return refuse(valid.error());
-  auto parent = ANCHORHOLD_OUTCOME(nodes_->find(parent_id));
+  auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
   (void)ANCHORHOLD_OUTCOME(ask(parent, name, request, std::array{folder->get()}, payload));
   return enter(parent, folder, name);
@@ -90,7 +90,7 @@ Outcome<FileSystem::Entry> FileSystem::make_symlink(std::uint64_t parent, std::s
 Outcome<FileSystem::Entry> FileSystem::link(std::uint64_t id, std::uint64_t parent_id, std::string_view name) {
   if (auto valid = check_name("FUSE_LINK", name); !valid) return refuse(valid.error());
   auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
-  auto parent = ANCHORHOLD_OUTCOME(nodes_->find(parent_id));
+  auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
   auto object = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
   auto request = make_request(Verb::link, name);
@@ -100,7 +100,7 @@ Outcome<FileSystem::Entry> FileSystem::link(std::uint64_t id, std::uint64_t pare
 
 Outcome<void> FileSystem::remove(std::uint64_t parent_id, std::string_view name, Verb verb) {
   if (auto valid = check_name(to_string(verb), name); !valid) return refuse(valid.error());
-  auto parent = ANCHORHOLD_OUTCOME(nodes_->find(parent_id));
+  auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
   if (keeper_) pin_entry(folder, name);
   (void)ANCHORHOLD_OUTCOME(ask(parent, name, make_request(verb, name), std::array{folder->get()}));
@@ -118,8 +118,8 @@ Outcome<void> FileSystem::rename(std::uint64_t parent_id, std::string_view name,
   if (auto valid = check_name("FUSE_RENAME", name); !valid) return valid;
   if (auto valid = check_name("FUSE_RENAME", new_name); !valid) return valid;
   if (flags & ~rename_flag::all) return refuse(EINVAL);
-  auto parent = ANCHORHOLD_OUTCOME(nodes_->find(parent_id));
-  auto new_parent = ANCHORHOLD_OUTCOME(nodes_->find(new_parent_id));
+  auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
+  auto new_parent = ANCHORHOLD_OUTCOME(find_folder(new_parent_id));
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
   auto new_folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(new_parent));
   auto request = make_request(Verb::rename, name, new_name);

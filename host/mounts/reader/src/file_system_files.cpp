@@ -154,8 +154,7 @@ Outcome<void> FileSystem::allocate(std::uint64_t handle, std::uint64_t offset, s
 }
 
 Outcome<std::uint64_t> FileSystem::open_folder(std::uint64_t id) {
-  auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
-  if (!node->is_directory()) return refuse(ENOTDIR);
+  auto node = ANCHORHOLD_OUTCOME(find_folder(id));
   auto folder = std::make_shared<FolderHandle>();
   folder->descriptor = ANCHORHOLD_OUTCOME(open_to_read(node));
   folder->node = node;

@@ -101,7 +101,7 @@ Outcome<NodeRef> NodeTable::enter(const Statx& info, const NodeRef& parent, std:
 }
 
 void NodeTable::place(const NodeRef& node, const NodeRef& parent, std::string_view name) {
-  if (node == root_) return;
+  if (node == root_ || parent == node) return;
   if (node->is_directory()) {
     // What we remember of the folders above may be out of date when the host moved them. The newest fact stands: a chain
     // that would lead back to the node is cut.
