@@ -17,9 +17,15 @@ void FakeFiles::put(const std::string& path, std::string bytes) {
   files_[path] = {FileKind::file, std::move(bytes)};
 }
 
-void FakeFiles::make_folder(const std::string& path) { files_[path] = {FileKind::directory, {}}; }
-void FakeFiles::make_symlink(const std::string& path) { files_[path] = {FileKind::symlink, {}}; }
-void FakeFiles::deny(const std::string& path) { denied_.insert(path); }
+void FakeFiles::make_folder(const std::string& path) {
+  files_[path] = {FileKind::directory, {}};
+}
+void FakeFiles::make_symlink(const std::string& path) {
+  files_[path] = {FileKind::symlink, {}};
+}
+void FakeFiles::deny(const std::string& path) {
+  denied_.insert(path);
+}
 
 std::string FakeFiles::get(const std::string& path) const {
   auto found = files_.find(path);
@@ -52,7 +58,8 @@ Result<std::string> FakeFiles::read(const std::string& path, std::uint64_t offse
 
 Status FakeFiles::write(const std::string& path, std::string_view bytes) {
   auto mode = ANCHORHOLD_TRY(mode_of(path));
-  if (mode == agent::FolderMode::read_only) return fail(ErrorCode::permission_denied, path + ": the folder is read only");
+  if (mode == agent::FolderMode::read_only)
+    return fail(ErrorCode::permission_denied, path + ": the folder is read only");
   if (auto found = files_.find(path); found != files_.end() && found->second.kind == FileKind::directory)
     return fail(ErrorCode::invalid_argument, path + " is a folder");
   put(path, std::string(bytes));
@@ -66,7 +73,8 @@ Result<agent::DirectoryListing> FakeFiles::list(const std::string& path, std::si
   }
   agent::DirectoryListing listing;
   std::string prefix = path + "/";
-  for (auto entry = files_.lower_bound(prefix); entry != files_.end() && entry->first.starts_with(prefix); ++entry) {
+  for (auto entry = files_.lower_bound(prefix); entry != files_.end() && entry->first.starts_with(prefix);
+       ++entry) {
     std::string name = entry->first.substr(prefix.size());
     if (name.find('/') != name.npos) continue;
     if (listing.entries.size() == max_entries) {
@@ -75,7 +83,8 @@ Result<agent::DirectoryListing> FakeFiles::list(const std::string& path, std::si
     }
     listing.entries.push_back({name, {entry->second.kind, entry->second.bytes.size(), {}}});
   }
-  std::sort(listing.entries.begin(), listing.entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::sort(listing.entries.begin(), listing.entries.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
   return listing;
 }
 

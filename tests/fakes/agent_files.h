@@ -1,4 +1,5 @@
-// Granted folders in memory. Folders exist by the files below them, and by make_folder(). Owned by one thread.
+// Granted folders in memory. Folders exist by the files below them, and by make_folder(). Owned by one
+// thread.
 #pragma once
 
 #include <map>

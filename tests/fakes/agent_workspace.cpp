@@ -1,11 +1,10 @@
 #include "fakes/agent_workspace.h"
 
+#include <algorithm>
+#include <charconv>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <charconv>
 
 #include "base/fd.h"
 
@@ -108,7 +107,8 @@ ShellEnd FakeWorkspace::wait_for_kill(std::stop_token stop) {
   return {Cause::killed, 0, 0, ""};
 }
 
-ShellEnd FakeWorkspace::interpret(const agent::ShellCommand& command, const agent::OutputSink& sink, std::stop_token stop) {
+ShellEnd FakeWorkspace::interpret(const agent::ShellCommand& command, const agent::OutputSink& sink,
+                                  std::stop_token stop) {
   std::string_view rest = command.command;
   while (!rest.empty()) {
     auto end = rest.find(';');
@@ -133,7 +133,8 @@ ShellEnd FakeWorkspace::interpret(const agent::ShellCommand& command, const agen
   return {};
 }
 
-Result<ShellEnd> FakeWorkspace::run(const agent::ShellCommand& command, const agent::OutputSink& sink, std::stop_token stop) {
+Result<ShellEnd> FakeWorkspace::run(const agent::ShellCommand& command, const agent::OutputSink& sink,
+                                    std::stop_token stop) {
   ShellEnd end;
   if (!begin(command, end)) return end;
   return interpret(command, sink, std::move(stop));
@@ -146,7 +147,13 @@ Result<agent::JobStart> FakeWorkspace::start_job(const agent::ShellCommand& comm
   auto waits = command.command.find("wait");
   agent::ShellCommand first = command;
   if (waits != std::string::npos) first.command.resize(waits);
-  job.end = interpret(first, [&](OutputStream, std::string_view bytes) { job.output += bytes; return true; }, std::move(stop));
+  job.end = interpret(
+      first,
+      [&](OutputStream, std::string_view bytes) {
+        job.output += bytes;
+        return true;
+      },
+      std::move(stop));
   job.running = waits != std::string::npos;
   std::lock_guard lock(mutex_);
   start.id = fmt::format("job{}", jobs_.size() + 1);
@@ -154,8 +161,9 @@ Result<agent::JobStart> FakeWorkspace::start_job(const agent::ShellCommand& comm
   return start;
 }
 
-Result<agent::JobState> FakeWorkspace::poll_job(const agent::JobId& id, std::uint64_t offset, std::size_t max_bytes,
-                                                std::chrono::milliseconds, std::stop_token) {
+Result<agent::JobState> FakeWorkspace::poll_job(const agent::JobId& id, std::uint64_t offset,
+                                                std::size_t max_bytes, std::chrono::milliseconds,
+                                                std::stop_token) {
   std::lock_guard lock(mutex_);
   auto found = jobs_.find(id);
   if (found == jobs_.end()) return fail(ErrorCode::not_found, "no such job");

@@ -4,7 +4,8 @@
 //   wait           runs until it is killed               late         killed at its time limit
 //   exit N         ends                                        lose         the guest dies under it
 //   oom            killed by the memory limit                  signal N     ended by a signal
-// Every command that starts is noted in `started`, and in the journal file when there is one. Safe from any thread.
+// Every command that starts is noted in `started`, and in the journal file when there is one. Safe from any
+// thread.
 #pragma once
 
 #include <condition_variable>
@@ -32,7 +33,8 @@ class FakeWorkspace : public agent::Workspace {
   void await_waiting();
 
   void warm_up() override;
-  Result<agent::ShellEnd> run(const agent::ShellCommand& command, const agent::OutputSink& sink, std::stop_token stop) override;
+  Result<agent::ShellEnd> run(const agent::ShellCommand& command, const agent::OutputSink& sink,
+                              std::stop_token stop) override;
   Result<agent::JobStart> start_job(const agent::ShellCommand& command, std::stop_token stop) override;
   Result<agent::JobState> poll_job(const agent::JobId& id, std::uint64_t offset, std::size_t max_bytes,
                                    std::chrono::milliseconds wait, std::stop_token stop) override;
@@ -45,7 +47,8 @@ class FakeWorkspace : public agent::Workspace {
     agent::ShellEnd end;
   };
   bool begin(const agent::ShellCommand& command, agent::ShellEnd& end);
-  agent::ShellEnd interpret(const agent::ShellCommand& command, const agent::OutputSink& sink, std::stop_token stop);
+  agent::ShellEnd interpret(const agent::ShellCommand& command, const agent::OutputSink& sink,
+                            std::stop_token stop);
   agent::ShellEnd wait_for_kill(std::stop_token stop);
 
   std::filesystem::path journal_;

@@ -69,7 +69,9 @@ TEST_F(AnthropicWire, what_we_carry_goes_back_unchanged) {
     ASSERT_TRUE(provider(model)->stream(next, heard, {})) << scenario;
     Json content = seen(model)["body"]["messages"][1]["content"];
     if (std::string_view(scenario) == "thinking") {
-      EXPECT_EQ(content[0], (Json{{"type", "thinking"}, {"thinking", "Let me see… 🧮"}, {"signature", "EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pk="}}));
+      EXPECT_EQ(content[0], (Json{{"type", "thinking"},
+                                  {"thinking", "Let me see… 🧮"},
+                                  {"signature", "EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pk="}}));
     } else if (std::string_view(scenario) == "redacted") {
       EXPECT_EQ(content[0], (Json{{"type", "redacted_thinking"}, {"data", "EmwKAhgBEgy3va3pzix"}}));
     } else if (std::string_view(scenario) == "unknown") {
@@ -102,14 +104,18 @@ TEST_F(AnthropicWire, tool_calls_and_malformed_arguments) {
   next.messages.push_back({Role::assistant, broken->blocks});
   next.messages.push_back({Role::user, {ToolResultBlock{"toolu_1", "not JSON", true}}});
   ASSERT_TRUE(provider("text#malformed")->stream(next, heard, {}));
-  EXPECT_EQ(seen("text#malformed")["body"]["messages"][1]["content"][0]["input"], (Json{{"INVALID_JSON", "{\"command\": \"pri"}}));
+  EXPECT_EQ(seen("text#malformed")["body"]["messages"][1]["content"][0]["input"],
+            (Json{{"INVALID_JSON", "{\"command\": \"pri"}}));
 }
 
 TEST_F(AnthropicWire, every_stop_reason) {
   const std::pair<const char*, StopReason> reasons[] = {
-      {"end_turn", StopReason::end_turn},     {"max_tokens", StopReason::max_tokens},
-      {"stop_sequence", StopReason::stop_sequence}, {"pause_turn", StopReason::pause_turn},
-      {"refusal", StopReason::refusal},       {"model_context_window_exceeded", StopReason::context_exceeded},
+      {"end_turn", StopReason::end_turn},
+      {"max_tokens", StopReason::max_tokens},
+      {"stop_sequence", StopReason::stop_sequence},
+      {"pause_turn", StopReason::pause_turn},
+      {"refusal", StopReason::refusal},
+      {"model_context_window_exceeded", StopReason::context_exceeded},
       {"something_new", StopReason::other}};
   for (const auto& [word, reason] : reasons) {
     auto turn = ask(fmt::format("stop-{}", word));
@@ -189,7 +195,8 @@ TEST_F(AnthropicWire, a_silent_server_is_given_up) {
   HttpRequest silent;
   silent.url = url() + "/v1/messages";
   silent.headers = {"anthropic-version: 2023-06-01", "x-api-key: k"};
-  silent.body = R"({"model":"no-end","max_tokens":1,"stream":true,"messages":[{"role":"user","content":"x"}]})";
+  silent.body =
+      R"({"model":"no-end","max_tokens":1,"stream":true,"messages":[{"role":"user","content":"x"}]})";
   silent.idle_limit = std::chrono::milliseconds(50);
   auto head = http_post(silent, [](const HttpHead&, std::string_view) -> Status { return {}; }, {});
   ASSERT_FALSE(head);
@@ -197,8 +204,9 @@ TEST_F(AnthropicWire, a_silent_server_is_given_up) {
 }
 
 TEST_F(AnthropicWire, nobody_listening_is_an_error_that_names_the_server) {
-  auto made = AnthropicProvider::create("text", "http://127.0.0.1:1", Secret(std::string(test_key)), 0,
-                                        {1, std::chrono::milliseconds(1), std::chrono::milliseconds(1), std::chrono::minutes(1)});
+  auto made = AnthropicProvider::create(
+      "text", "http://127.0.0.1:1", Secret(std::string(test_key)), 0,
+      {1, std::chrono::milliseconds(1), std::chrono::milliseconds(1), std::chrono::minutes(1)});
   auto turn = (*made)->stream(request, heard, {});
   ASSERT_FALSE(turn);
   EXPECT_EQ(turn.error().code, ErrorCode::unavailable);

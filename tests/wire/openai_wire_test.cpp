@@ -93,10 +93,15 @@ TEST_F(OpenAiWire, tool_calls_in_every_form) {
 }
 
 TEST_F(OpenAiWire, ends_of_every_kind) {
-  const std::pair<const char*, StopReason> cases[] = {
-      {"stop-stop", StopReason::end_turn},  {"stop-length", StopReason::max_tokens}, {"stop-content_filter", StopReason::refusal},
-      {"stop-something_new", StopReason::other}, {"no-done", StopReason::end_turn},  {"no-finish", StopReason::end_turn},
-      {"whole", StopReason::end_turn},      {"unknown", StopReason::end_turn},       {"too-long", StopReason::context_exceeded}};
+  const std::pair<const char*, StopReason> cases[] = {{"stop-stop", StopReason::end_turn},
+                                                      {"stop-length", StopReason::max_tokens},
+                                                      {"stop-content_filter", StopReason::refusal},
+                                                      {"stop-something_new", StopReason::other},
+                                                      {"no-done", StopReason::end_turn},
+                                                      {"no-finish", StopReason::end_turn},
+                                                      {"whole", StopReason::end_turn},
+                                                      {"unknown", StopReason::end_turn},
+                                                      {"too-long", StopReason::context_exceeded}};
   for (const auto& [scenario, reason] : cases) {
     auto turn = ask(scenario);
     ASSERT_TRUE(turn) << scenario << ": " << turn.error().message;

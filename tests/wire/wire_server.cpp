@@ -31,7 +31,8 @@ void WireTest::SetUp() {
 }
 
 std::string WireTest::url(unsigned split) const {
-  return split == 0 ? fmt::format("http://127.0.0.1:{}", port_) : fmt::format("http://127.0.0.1:{}/split{}/v1", port_, split);
+  return split == 0 ? fmt::format("http://127.0.0.1:{}", port_)
+                    : fmt::format("http://127.0.0.1:{}/split{}/v1", port_, split);
 }
 
 Json WireTest::seen(const std::string& model) const {

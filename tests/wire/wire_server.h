@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,8 +46,10 @@ class WireTest : public testing::Test {
   Json seen(const std::string& model) const;
 
   // Quick, where the server does not say how long to wait.
-  RetryPolicy retries{5, std::chrono::milliseconds(1), std::chrono::milliseconds(2), std::chrono::minutes(15)};
-  TurnRequest request{"Be good.", {{Role::user, {TextBlock{"hi", {}}}}}, {{"shell", "runs", R"({"type":"object"})"}}, 100};
+  RetryPolicy retries{5, std::chrono::milliseconds(1), std::chrono::milliseconds(2),
+                      std::chrono::minutes(15)};
+  TurnRequest request{
+      "Be good.", {{Role::user, {TextBlock{"hi", {}}}}}, {{"shell", "runs", R"({"type":"object"})"}}, 100};
 
  private:
   std::optional<Child> child_;

@@ -50,25 +50,31 @@ Wire::Refusal read_refusal(std::string_view body) {
 Json anthropic_body(const TurnRequest& request, const std::string& model, std::uint32_t max_tokens) {
   Json body = {{"model", model}, {"max_tokens", max_tokens}, {"stream", true}};
   if (!request.system.empty())
-    body["system"] = Json::array({{{"type", "text"}, {"text", request.system}, {"cache_control", {{"type", "ephemeral"}}}}});
+    body["system"] = Json::array(
+        {{{"type", "text"}, {"text", request.system}, {"cache_control", {{"type", "ephemeral"}}}}});
   Json tools = Json::array();
   for (const ToolSpec& tool : request.tools) {
     auto schema = parse_json(tool.input_schema);
-    tools.push_back({{"name", tool.name}, {"description", tool.description}, {"input_schema", schema ? *schema : Json{{"type", "object"}}}});
+    tools.push_back({{"name", tool.name},
+                     {"description", tool.description},
+                     {"input_schema", schema ? *schema : Json{{"type", "object"}}}});
   }
   if (!tools.empty()) body["tools"] = std::move(tools);
   Json messages = Json::array();
   for (const Message& message : request.messages) {
     Json content = content_of(message);
-    if (!content.empty()) messages.push_back({{"role", message.role == Role::user ? "user" : "assistant"}, {"content", std::move(content)}});
+    if (!content.empty())
+      messages.push_back(
+          {{"role", message.role == Role::user ? "user" : "assistant"}, {"content", std::move(content)}});
   }
   mark_for_cache(messages);
   body["messages"] = std::move(messages);
   return body;
 }
 
-Result<std::unique_ptr<Provider>> AnthropicProvider::create(std::string model, std::string base_url, Secret key,
-                                                            std::uint64_t context_tokens, RetryPolicy retries) {
+Result<std::unique_ptr<Provider>> AnthropicProvider::create(std::string model, std::string base_url,
+                                                            Secret key, std::uint64_t context_tokens,
+                                                            RetryPolicy retries) {
   std::string base = base_url.empty() ? vendor_url : base_url;
   auto url = ANCHORHOLD_TRY(parse_url(base));
   while (base.ends_with('/')) base.pop_back();
@@ -78,7 +84,8 @@ Result<std::unique_ptr<Provider>> AnthropicProvider::create(std::string model, s
       new AnthropicProvider(std::move(model), std::move(base), url.host, std::move(key), limits, retries));
 }
 
-Result<Turn> AnthropicProvider::stream(const TurnRequest& request, TurnObserver& observer, std::stop_token stop) {
+Result<Turn> AnthropicProvider::stream(const TurnRequest& request, TurnObserver& observer,
+                                       std::stop_token stop) {
   std::uint32_t max_tokens = request.max_tokens > 0 ? request.max_tokens : limits_.output_tokens;
   Wire wire;
   wire.request.url = url_;
@@ -87,7 +94,9 @@ Result<Turn> AnthropicProvider::stream(const TurnRequest& request, TurnObserver&
   wire.request.key_header = "x-api-key: ";
   wire.request.key = &key_;
   wire.request.body = to_text(anthropic_body(request, model_, max_tokens));
-  wire.make_decoder = [](TurnObserver& to, const HttpHead&) { return std::make_unique<AnthropicDecoder>(to); };
+  wire.make_decoder = [](TurnObserver& to, const HttpHead&) {
+    return std::make_unique<AnthropicDecoder>(to);
+  };
   wire.read_refusal = read_refusal;
   wire.server = fmt::format("the model's server at {}", host_);
   return stream_turn(wire, retries_, observer, std::move(stop));

@@ -11,7 +11,8 @@ namespace {
 
 // Error types after which the same request may succeed.
 bool passes(std::string_view type) {
-  return type == "overloaded_error" || type == "api_error" || type == "rate_limit_error" || type == "timeout_error";
+  return type == "overloaded_error" || type == "api_error" || type == "rate_limit_error" ||
+         type == "timeout_error";
 }
 
 void append(Json& object, const char* key, const std::string& more) {
@@ -26,7 +27,9 @@ Error anthropic_error(const Json& body) {
   const Json& error = member(body, "error");
   std::string type = string_or(error, "type", "error");
   std::string message = one_line(string_or(error, "message", "no reason given"), 500);
-  return {passes(type) ? ErrorCode::unavailable : ErrorCode::failed_precondition, fmt::format("{}: {}", one_line(type), message), {}};
+  return {passes(type) ? ErrorCode::unavailable : ErrorCode::failed_precondition,
+          fmt::format("{}: {}", one_line(type), message),
+          {}};
 }
 
 Status AnthropicDecoder::grow(std::size_t bytes) {
@@ -71,14 +74,16 @@ Status AnthropicDecoder::on_event(const SseEvent& event) {
 void AnthropicDecoder::read_usage(const Json& usage) {
   turn_.usage.input_tokens = uint_or(usage, "input_tokens", turn_.usage.input_tokens);
   turn_.usage.output_tokens = uint_or(usage, "output_tokens", turn_.usage.output_tokens);
-  turn_.usage.cache_write_tokens = uint_or(usage, "cache_creation_input_tokens", turn_.usage.cache_write_tokens);
+  turn_.usage.cache_write_tokens =
+      uint_or(usage, "cache_creation_input_tokens", turn_.usage.cache_write_tokens);
   turn_.usage.cache_read_tokens = uint_or(usage, "cache_read_input_tokens", turn_.usage.cache_read_tokens);
 }
 
 Status AnthropicDecoder::start_block(const Json& event) {
   const Json& block = member(event, "content_block");
   if (!block.is_object()) return fail(ErrorCode::data_loss, "a block begins without its content");
-  if (blocks_.size() >= max_turn_blocks) return fail(ErrorCode::data_loss, "the model's message has too many blocks");
+  if (blocks_.size() >= max_turn_blocks)
+    return fail(ErrorCode::data_loss, "the model's message has too many blocks");
   blocks_[uint_or(event, "index", blocks_.size())] = {block, {}, false};
   std::string type = string_or(block, "type");
   if (type == "text" && !string_or(block, "text").empty()) observer_.text_delta(string_or(block, "text"));
@@ -145,7 +150,8 @@ std::optional<Block> AnthropicDecoder::complete(Partial& partial) {
 }
 
 Result<Turn> AnthropicDecoder::finish() {
-  if (!has_stop_reason_) return fail(ErrorCode::unavailable, "the connection ended in the middle of the message");
+  if (!has_stop_reason_)
+    return fail(ErrorCode::unavailable, "the connection ended in the middle of the message");
   for (auto& [index, partial] : blocks_) {
     auto block = complete(partial);
     if (!block) continue;

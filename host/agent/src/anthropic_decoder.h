@@ -1,5 +1,6 @@
-// The Messages API's stream of events as a turn. Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming.
-// Unknown events are passed over; unknown blocks and deltas are carried, so that they can be sent back as they came.
+// The Messages API's stream of events as a turn. Source:
+// https://docs.anthropic.com/en/docs/build-with-claude/streaming. Unknown events are passed over; unknown
+// blocks and deltas are carried, so that they can be sent back as they came.
 #pragma once
 
 #include <map>

@@ -1,11 +1,10 @@
 #include "captured_output.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <span>
 
 #include "text.h"
@@ -52,8 +51,10 @@ std::string CapturedOutput::text(std::uint64_t call) const {
   if (!spilled_) return clean_utf8(head_);
   std::string_view head = prefix_at_boundary(head_, half_);
   std::string_view tail = suffix_at_boundary(tail_, std::min<std::uint64_t>(half_, total_ - half_));
-  std::string note = fmt::format("[{} of {} bytes left out here", grouped(total_ - head.size() - tail.size()), grouped(total_));
-  if (stored_ > 0) note += fmt::format("; read more with read_output, call {}, from offset {}", call, head.size());
+  std::string note = fmt::format("[{} of {} bytes left out here", grouped(total_ - head.size() - tail.size()),
+                                 grouped(total_));
+  if (stored_ > 0)
+    note += fmt::format("; read more with read_output, call {}, from offset {}", call, head.size());
   if (!trouble_.empty()) note += fmt::format(" ({})", trouble_);
   return fmt::format("{}\n{}]\n{}", clean_utf8(head), note, clean_utf8(tail));
 }

@@ -1,5 +1,5 @@
-// What a command prints: the head and the tail in memory for the model, all of it in a file once it is more than that.
-// Memory stays bounded whatever arrives.
+// What a command prints: the head and the tail in memory for the model, all of it in a file once it is more
+// than that. Memory stays bounded whatever arrives.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ class CapturedOutput {
   std::uint64_t total() const { return total_; }
   // Bytes in the file; 0: everything fits the cap and there is no file.
   std::uint64_t stored() const { return stored_; }
-  // For the model: all of it, or head and tail around a line that says how to read the rest (by read_output of `call`).
+  // For the model: all of it, or head and tail around a line that says how to read the rest (by read_output
+  // of `call`).
   std::string text(std::uint64_t call) const;
 
  private:

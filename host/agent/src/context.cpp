@@ -1,8 +1,7 @@
 #include "context.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "json.h"
 #include "text.h"
@@ -10,22 +9,24 @@
 namespace anchorhold::agent {
 namespace {
 
-constexpr std::size_t short_enough = 400;   // bytes; not worth shortening
+constexpr std::size_t short_enough = 400;  // bytes; not worth shortening
 constexpr std::size_t kept_of_result = 160;
 constexpr std::size_t kept_of_argument = 120;
 constexpr std::uint64_t fixed_tokens_per_message = 4;
 
 void shorten_result(ToolResultBlock& result, std::uint64_t number) {
   if (result.text.size() <= short_enough) return;
-  result.text = fmt::format("{}\n[shortened to save room: this result has {} bytes; read_output, call {}, gives it again]",
-                            prefix_at_boundary(result.text, kept_of_result), grouped(result.text.size()), number);
+  result.text = fmt::format(
+      "{}\n[shortened to save room: this result has {} bytes; read_output, call {}, gives it again]",
+      prefix_at_boundary(result.text, kept_of_result), grouped(result.text.size()), number);
 }
 
 void shorten_strings(Json& value) {
   if (value.is_string()) {
     auto& text = value.get_ref<std::string&>();
     if (text.size() > short_enough)
-      text = fmt::format("{} [shortened: {} bytes]", prefix_at_boundary(text, kept_of_argument), grouped(text.size()));
+      text = fmt::format("{} [shortened: {} bytes]", prefix_at_boundary(text, kept_of_argument),
+                         grouped(text.size()));
   } else if (value.is_structured()) {
     for (auto& item : value) shorten_strings(item);
   }
@@ -44,15 +45,19 @@ void shorten_arguments(ToolUseBlock& use) {
 }
 
 std::uint64_t bytes_of(const Block& block) {
-  if (const auto* text = std::get_if<TextBlock>(&block)) return std::max(text->text.size(), text->carried.size());
-  if (const auto* use = std::get_if<ToolUseBlock>(&block)) return use->input.size() + use->name.size() + use->id.size();
-  if (const auto* result = std::get_if<ToolResultBlock>(&block)) return result->text.size() + result->tool_use_id.size();
+  if (const auto* text = std::get_if<TextBlock>(&block))
+    return std::max(text->text.size(), text->carried.size());
+  if (const auto* use = std::get_if<ToolUseBlock>(&block))
+    return use->input.size() + use->name.size() + use->id.size();
+  if (const auto* result = std::get_if<ToolResultBlock>(&block))
+    return result->text.size() + result->tool_use_id.size();
   return std::get<OpaqueBlock>(block).json.size();
 }
 
 std::uint64_t bytes_of(const TurnRequest& request) {
   std::uint64_t bytes = request.system.size();
-  for (const auto& tool : request.tools) bytes += tool.name.size() + tool.description.size() + tool.input_schema.size();
+  for (const auto& tool : request.tools)
+    bytes += tool.name.size() + tool.description.size() + tool.input_schema.size();
   for (const auto& message : request.messages) {
     for (const auto& block : message.blocks) bytes += bytes_of(block);
   }
@@ -68,7 +73,8 @@ std::vector<Message> shortened(const std::vector<Message>& messages, std::uint64
   for (Message& message : result) {
     for (Block& block : message.blocks) {
       if (auto* use = std::get_if<ToolUseBlock>(&block); use && ++uses <= through) shorten_arguments(*use);
-      if (auto* answer = std::get_if<ToolResultBlock>(&block); answer && ++results <= through) shorten_result(*answer, results);
+      if (auto* answer = std::get_if<ToolResultBlock>(&block); answer && ++results <= through)
+        shorten_result(*answer, results);
     }
   }
   return result;
@@ -77,8 +83,9 @@ std::vector<Message> shortened(const std::vector<Message>& messages, std::uint64
 std::uint64_t count_calls(const std::vector<Message>& messages) {
   std::uint64_t count = 0;
   for (const auto& message : messages) {
-    count += static_cast<std::uint64_t>(std::count_if(message.blocks.begin(), message.blocks.end(),
-                                                      [](const Block& block) { return std::holds_alternative<ToolUseBlock>(block); }));
+    count += static_cast<std::uint64_t>(
+        std::count_if(message.blocks.begin(), message.blocks.end(),
+                      [](const Block& block) { return std::holds_alternative<ToolUseBlock>(block); }));
   }
   return count;
 }
@@ -88,7 +95,8 @@ std::uint64_t TokenEstimate::of(const TurnRequest& request) const {
          request.messages.size() * fixed_tokens_per_message;
 }
 
-// Only upwards in one step and slowly downwards: a guess too low costs a failed request, one too high a little room.
+// Only upwards in one step and slowly downwards: a guess too low costs a failed request, one too high a
+// little room.
 void TokenEstimate::correct(const TurnRequest& request, std::uint64_t counted) {
   auto bytes = static_cast<double>(bytes_of(request));
   if (counted == 0 || bytes < 1000) return;
@@ -101,7 +109,8 @@ std::uint64_t input_budget(const ModelLimits& limits) {
   return (limits.context_tokens - answer) / 100 * 95;
 }
 
-std::optional<Fit> fit(const TurnRequest& whole, std::uint64_t through, std::uint64_t budget, const TokenEstimate& estimate) {
+std::optional<Fit> fit(const TurnRequest& whole, std::uint64_t through, std::uint64_t budget,
+                       const TokenEstimate& estimate) {
   Fit result{through, whole};
   auto size_at = [&](std::uint64_t candidate) {
     result.through = candidate;

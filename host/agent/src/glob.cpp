@@ -45,7 +45,8 @@ bool in_bracket(std::string_view expression, char c) {
   return found != negated;
 }
 
-// One component. Backtracks to the latest star only, which is enough for patterns of stars and single characters.
+// One component. Backtracks to the latest star only, which is enough for patterns of stars and single
+// characters.
 bool component_matches(std::string_view pattern, std::string_view text) {
   std::size_t p = 0, t = 0, star = pattern.npos, star_text = 0;
   while (t < text.size()) {
@@ -161,12 +162,14 @@ Result<std::vector<std::string>> expand(std::string pattern) {
       std::size_t begin = braces.open + 1;
       braces.commas.push_back(braces.close);
       for (std::size_t comma : braces.commas) {
-        open.push_back(current.substr(0, braces.open) + current.substr(begin, comma - begin) + current.substr(braces.close + 1));
+        open.push_back(current.substr(0, braces.open) + current.substr(begin, comma - begin) +
+                       current.substr(braces.close + 1));
         begin = comma + 1;
       }
     }
     if (done.size() + open.size() > max_alternatives)
-      return fail(ErrorCode::invalid_argument, fmt::format("the pattern has more than {} alternatives", max_alternatives));
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("the pattern has more than {} alternatives", max_alternatives));
   }
   return done;
 }

@@ -1,10 +1,9 @@
 #include "http.h"
 
-#include <curl/curl.h>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
+#include <curl/curl.h>
+#include <fmt/format.h>
 #include <memory>
 #include <mutex>
 
@@ -63,7 +62,8 @@ std::size_t on_header(char* bytes, std::size_t size, std::size_t count, void* us
   auto colon = line.find(':');
   if (colon == line.npos) return size * count;
   std::string name(line.substr(0, colon));
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   auto value = line.substr(colon + 1);
   while (value.starts_with(' ')) value.remove_prefix(1);
   transfer.head.headers[std::move(name)] = value;
@@ -79,32 +79,40 @@ std::size_t on_body(char* bytes, std::size_t size, std::size_t count, void* user
   auto& target = *static_cast<BodyTarget*>(user);
   target.transfer.last_byte = std::chrono::steady_clock::now();
   curl_easy_getinfo(target.handle, CURLINFO_RESPONSE_CODE, &target.transfer.head.status);
-  target.transfer.consumed = target.transfer.sink(target.transfer.head, std::string_view(bytes, size * count));
+  target.transfer.consumed =
+      target.transfer.sink(target.transfer.head, std::string_view(bytes, size * count));
   return target.transfer.consumed ? size * count : CURL_WRITEFUNC_ERROR;
 }
 
 ErrorCode code_of(CURLcode code) {
   switch (code) {
-    case CURLE_OPERATION_TIMEDOUT: return ErrorCode::deadline_exceeded;
+    case CURLE_OPERATION_TIMEDOUT:
+      return ErrorCode::deadline_exceeded;
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_ISSUER_ERROR:
-    case CURLE_SSL_CACERT_BADFILE: return ErrorCode::failed_precondition;
+    case CURLE_SSL_CACERT_BADFILE:
+      return ErrorCode::failed_precondition;
     case CURLE_URL_MALFORMAT:
-    case CURLE_UNSUPPORTED_PROTOCOL: return ErrorCode::invalid_argument;
-    case CURLE_OUT_OF_MEMORY: return ErrorCode::resource_exhausted;
-    default: return ErrorCode::unavailable;
+    case CURLE_UNSUPPORTED_PROTOCOL:
+      return ErrorCode::invalid_argument;
+    case CURLE_OUT_OF_MEMORY:
+      return ErrorCode::resource_exhausted;
+    default:
+      return ErrorCode::unavailable;
   }
 }
 
 // curl_multi_poll's wake-up makes a stop immediate; the transfer itself runs on this thread.
-Result<CURLcode> perform(CURLM* multi, Transfer& transfer, std::chrono::milliseconds idle_limit, const std::stop_token& stop) {
+Result<CURLcode> perform(CURLM* multi, Transfer& transfer, std::chrono::milliseconds idle_limit,
+                         const std::stop_token& stop) {
   std::stop_callback wake(stop, [multi] { curl_multi_wakeup(multi); });
   for (int running = 1; running > 0;) {
     if (stop.stop_requested()) return fail(ErrorCode::cancelled, "stopped");
     if (CURLMcode code = curl_multi_perform(multi, &running); code != CURLM_OK)
       return fail(ErrorCode::internal, fmt::format("the HTTP library failed: {}", curl_multi_strerror(code)));
     if (running == 0) break;
-    auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - transfer.last_byte);
+    auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
+                                                                        transfer.last_byte);
     if (silent > idle_limit) return CURLE_OPERATION_TIMEDOUT;
     auto wait = std::min<std::int64_t>((idle_limit - silent).count() + 1, max_poll_ms);
     curl_multi_poll(multi, nullptr, 0, static_cast<int>(wait), nullptr);
@@ -121,7 +129,8 @@ void set(CURL* handle, CURLoption option, T value) {
   curl_easy_setopt(handle, option, value);
 }
 
-void set_up(CURL* handle, const HttpRequest& request, const HeaderList& headers, BodyTarget& body, char* error_text) {
+void set_up(CURL* handle, const HttpRequest& request, const HeaderList& headers, BodyTarget& body,
+            char* error_text) {
   set(handle, CURLOPT_URL, request.url.c_str());
   set(handle, CURLOPT_POST, 1L);
   set(handle, CURLOPT_POSTFIELDS, request.body.c_str());
@@ -146,16 +155,19 @@ void set_up(CURL* handle, const HttpRequest& request, const HeaderList& headers,
 }  // namespace
 
 bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "[::1]" || host == "::1" || host.starts_with("127.") || host.ends_with(".localhost");
+  return host == "localhost" || host == "[::1]" || host == "::1" || host.starts_with("127.") ||
+         host.ends_with(".localhost");
 }
 
 Result<UrlParts> parse_url(const std::string& url) {
   start_curl();
   std::unique_ptr<CURLU, UrlEnd> parsed(curl_url());
   auto wrong = [&](std::string_view what) {
-    return fail(ErrorCode::invalid_argument, fmt::format("the address {} {}", url, what), "Give it as http://HOST:PORT/v1 or https://HOST/v1.");
+    return fail(ErrorCode::invalid_argument, fmt::format("the address {} {}", url, what),
+                "Give it as http://HOST:PORT/v1 or https://HOST/v1.");
   };
-  if (!parsed || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK) return wrong("is not a URL");
+  if (!parsed || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
+    return wrong("is not a URL");
   auto part = [&](CURLUPart which) {
     char* text = nullptr;
     std::string value;
@@ -165,7 +177,9 @@ Result<UrlParts> parse_url(const std::string& url) {
   };
   UrlParts parts{part(CURLUPART_SCHEME), part(CURLUPART_HOST), part(CURLUPART_PATH)};
   if (parts.scheme != "http" && parts.scheme != "https") return wrong("is neither http nor https");
-  if (!part(CURLUPART_USER).empty() || !part(CURLUPART_PASSWORD).empty()) return fail(ErrorCode::invalid_argument, "the address of the model holds a user name", "Keys go into a key file or the environment.");
+  if (!part(CURLUPART_USER).empty() || !part(CURLUPART_PASSWORD).empty())
+    return fail(ErrorCode::invalid_argument, "the address of the model holds a user name",
+                "Keys go into a key file or the environment.");
   if (!part(CURLUPART_QUERY).empty() || !part(CURLUPART_FRAGMENT).empty()) return wrong("has a query");
   while (parts.path.ends_with('/')) parts.path.pop_back();
   return parts;
@@ -197,7 +211,8 @@ Result<HttpHead> http_post(const HttpRequest& request, const HttpSink& sink, std
   if (!transfer.consumed) return fail(transfer.consumed.error());
   curl_easy_getinfo(easy.get(), CURLINFO_RESPONSE_CODE, &transfer.head.status);
   if (*performed != CURLE_OK)
-    return fail(code_of(*performed), fmt::format("{}: {}", url.host, *error_text ? error_text : curl_easy_strerror(*performed)));
+    return fail(code_of(*performed),
+                fmt::format("{}: {}", url.host, *error_text ? error_text : curl_easy_strerror(*performed)));
   return transfer.head;
 }
 

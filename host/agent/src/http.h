@@ -1,5 +1,5 @@
-// One HTTP POST whose answer arrives in pieces. TLS is verified, redirects are not followed (the key would follow them),
-// loopback is never sent through a proxy. A stop request ends it at once.
+// One HTTP POST whose answer arrives in pieces. TLS is verified, redirects are not followed (the key would
+// follow them), loopback is never sent through a proxy. A stop request ends it at once.
 #pragma once
 
 #include <chrono>
@@ -33,8 +33,8 @@ struct HttpHead {
 // Gets the answer's head with every piece of the body. An error ends the transfer with that error.
 using HttpSink = std::function<Status(const HttpHead& head, std::string_view piece)>;
 
-// The head, when the whole answer arrived. unavailable: no connection, or it broke. deadline_exceeded: nothing came.
-// failed_precondition: the server's certificate is not good. cancelled: stopped.
+// The head, when the whole answer arrived. unavailable: no connection, or it broke. deadline_exceeded:
+// nothing came. failed_precondition: the server's certificate is not good. cancelled: stopped.
 Result<HttpHead> http_post(const HttpRequest& request, const HttpSink& sink, std::stop_token stop);
 
 struct UrlParts {

@@ -32,9 +32,11 @@ bool deeper_than(std::string_view text, std::size_t limit) {
 
 Result<Json> parse_json(std::string_view text, std::size_t max_bytes) {
   if (text.size() > max_bytes)
-    return fail(ErrorCode::invalid_argument, fmt::format("JSON of {} bytes is larger than the {} allowed", text.size(), max_bytes));
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("JSON of {} bytes is larger than the {} allowed", text.size(), max_bytes));
   if (deeper_than(text, max_json_depth))
-    return fail(ErrorCode::invalid_argument, fmt::format("JSON is nested deeper than {} levels", max_json_depth));
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("JSON is nested deeper than {} levels", max_json_depth));
   try {
     return Json::parse(text);
   } catch (const nlohmann::json::exception& error) {
@@ -45,7 +47,9 @@ Result<Json> parse_json(std::string_view text, std::size_t max_bytes) {
   }
 }
 
-std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string to_text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 const Json& member(const Json& object, const char* key) {
   static const Json null;

@@ -1,5 +1,5 @@
-// JSON from outside: parsed with limits on size and depth, read with defaults instead of exceptions, written so that bytes
-// that are not UTF-8 become U+FFFD.
+// JSON from outside: parsed with limits on size and depth, read with defaults instead of exceptions, written
+// so that bytes that are not UTF-8 become U+FFFD.
 #pragma once
 
 #include <cstddef>

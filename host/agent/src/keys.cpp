@@ -1,15 +1,14 @@
 #include "agent/keys.h"
 
-#include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <fmt/format.h>
 #include <map>
 #include <mutex>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/files.h"
 
@@ -66,9 +65,11 @@ Result<FileKey> read_key_file(const std::filesystem::path& file) {
   wipe(*text);
   auto printable = [](char c) { return c > 0x20 && c < 0x7f; };
   std::string_view key = result.key.expose();
-  if (key.empty()) return fail(ErrorCode::invalid_argument, fmt::format("the key file {} is empty", file.string()));
+  if (key.empty())
+    return fail(ErrorCode::invalid_argument, fmt::format("the key file {} is empty", file.string()));
   if (!std::all_of(key.begin(), key.end(), printable))
-    return fail(ErrorCode::invalid_argument, fmt::format("the key file {} does not hold one line with a key", file.string()),
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("the key file {} does not hold one line with a key", file.string()),
                 "It must contain the key and nothing else.");
   struct stat info;
   if (stat(file.c_str(), &info) == 0 && (info.st_mode & (S_IRGRP | S_IROTH)) != 0)

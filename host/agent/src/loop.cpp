@@ -1,9 +1,8 @@
 #include "loop.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
-#include <algorithm>
 
 #include "text.h"
 
@@ -11,9 +10,11 @@ namespace anchorhold::agent {
 namespace {
 
 constexpr std::string_view interrupted_text =
-    "interrupted: Anchorhold was stopped while this call ran. It may have done none, some or all of its work, and it was not "
+    "interrupted: Anchorhold was stopped while this call ran. It may have done none, some or all of its "
+    "work, and it was not "
     "run again. Check before you repeat it.";
-constexpr std::string_view go_on_text = "Your last message was cut off because it was too long. Go on from there, in shorter steps.";
+constexpr std::string_view go_on_text =
+    "Your last message was cut off because it was too long. Go on from there, in shorter steps.";
 constexpr unsigned max_cut_off_in_a_row = 5;
 
 // Passes on what arrives, and starts the guest when the model names the tool that needs it.
@@ -25,7 +26,9 @@ class TurnRelay : public TurnObserver {
   void tool_use_began(std::string_view name) override {
     if (name == "shell") workspace_.warm_up();
   }
-  void restarted(std::string_view reason, std::chrono::milliseconds delay) override { observer_.turn_restarted(reason, delay); }
+  void restarted(std::string_view reason, std::chrono::milliseconds delay) override {
+    observer_.turn_restarted(reason, delay);
+  }
 
  private:
   TaskObserver& observer_;
@@ -87,18 +90,21 @@ TaskRun::Step TaskRun::check_limits() {
   if (switch_->source.stop_requested()) return interrupted_outcome();
   const Limits& limits = store_.spec().limits;
   if (totals_.turns >= limits.turns)
-    return outcome(TaskEnd::limit, fmt::format("the limit of {} is reached", counted(limits.turns, "turn", "turns")));
+    return outcome(TaskEnd::limit,
+                   fmt::format("the limit of {} is reached", counted(limits.turns, "turn", "turns")));
   if (limits.tokens > 0 && totals_.usage.total() >= limits.tokens)
     return outcome(TaskEnd::limit, fmt::format("the limit of {} tokens is reached", grouped(limits.tokens)));
   if (limits.wall_time.count() > 0 && totals_.active >= limits.wall_time)
-    return outcome(TaskEnd::limit, fmt::format("the time limit of {} is reached", anchorhold::to_string(limits.wall_time)));
+    return outcome(TaskEnd::limit,
+                   fmt::format("the time limit of {} is reached", anchorhold::to_string(limits.wall_time)));
   return std::nullopt;
 }
 
 TaskRun::Step TaskRun::ask_model() {
   if (auto end = ANCHORHOLD_TRY(check_limits())) return end;
   TurnRequest whole;
-  whole.system = system_prompt(store_.spec().grants, store_.spec().limits, static_cast<bool>(parts_.ask_user));
+  whole.system =
+      system_prompt(store_.spec().grants, store_.spec().limits, static_cast<bool>(parts_.ask_user));
   whole.messages = messages_;
   for (const auto& tool : tools_) whole.tools.push_back(tool->spec());
   auto fitting = fit(whole, totals_.shortened_through, input_budget(parts_.provider.limits()), estimate_);
@@ -106,7 +112,9 @@ TaskRun::Step TaskRun::ask_model() {
     return outcome(TaskEnd::failed, "the conversation no longer fits the model's window",
                    "Use a model with a larger window, or split the task.");
   if (fitting->through > totals_.shortened_through) {
-    parts_.observer.notice(fmt::format("Older tool results are shortened for the model, up to call {}, to fit its window.", fitting->through));
+    parts_.observer.notice(
+        fmt::format("Older tool results are shortened for the model, up to call {}, to fit its window.",
+                    fitting->through));
     ANCHORHOLD_CHECK(store_.set_shortened_through(fitting->through));
     totals_.shortened_through = fitting->through;
   }
@@ -128,7 +136,8 @@ TaskRun::Step TaskRun::keep_turn(const TurnRequest& request, Turn turn) {
   totals_.usage += turn.usage;
   ++totals_.turns;
   parts_.observer.usage(totals_.usage, totals_.turns);
-  estimate_.correct(request, turn.usage.input_tokens + turn.usage.cache_read_tokens + turn.usage.cache_write_tokens);
+  estimate_.correct(request,
+                    turn.usage.input_tokens + turn.usage.cache_read_tokens + turn.usage.cache_write_tokens);
   if (turn.stop_reason == StopReason::refusal || turn.stop_reason == StopReason::context_exceeded) {
     ANCHORHOLD_CHECK(store_.add_usage(turn.usage));
     if (turn.stop_reason == StopReason::context_exceeded) return go_on_after_full_window();
@@ -152,7 +161,8 @@ TaskRun::Step TaskRun::go_on_after_full_window() {
                    "Use a model with a larger window, or split the task.");
   std::uint64_t newest = messages_.back().blocks.size();
   std::uint64_t through = all > newest && all - newest > totals_.shortened_through ? all - newest : all;
-  parts_.observer.notice("The model's window is full: tool results are shortened and the model is asked again.");
+  parts_.observer.notice(
+      "The model's window is full: tool results are shortened and the model is asked again.");
   ANCHORHOLD_CHECK(store_.set_shortened_through(through));
   totals_.shortened_through = through;
   return std::nullopt;
@@ -166,7 +176,8 @@ std::vector<ToolCall> TaskRun::calls_of(const Turn& turn) const {
     ToolCall call{0, use->id, use->name, use->input, use->name};
     const Tool* tool = find_tool(tools_, use->name);
     auto input = parse_json(use->input);
-    if (tool && input && input->is_object()) call.summary = fmt::format("{}: {}", use->name, tool->describe(*input));
+    if (tool && input && input->is_object())
+      call.summary = fmt::format("{}: {}", use->name, tool->describe(*input));
     calls.push_back(std::move(call));
   }
   return calls;
@@ -183,7 +194,8 @@ TaskRun::Step TaskRun::finish(StopReason reason) {
   if (reason == StopReason::pause_turn) return ask_model();
   if (reason != StopReason::max_tokens) return outcome(TaskEnd::completed, "");
   if (cut_off_in_a_row_ >= max_cut_off_in_a_row)
-    return outcome(TaskEnd::failed, fmt::format("the model's message was cut off {} times in a row", cut_off_in_a_row_));
+    return outcome(TaskEnd::failed,
+                   fmt::format("the model's message was cut off {} times in a row", cut_off_in_a_row_));
   Message message{Role::user, {TextBlock{std::string(go_on_text), {}}}};
   ANCHORHOLD_CHECK(store_.append_user(message));
   messages_.push_back(std::move(message));
@@ -209,7 +221,8 @@ TaskOutcome TaskRun::outcome(TaskEnd end, std::string reason, std::string hint) 
 
 TaskOutcome TaskRun::interrupted_outcome() const {
   if (switch_->time_up)
-    return outcome(TaskEnd::limit, fmt::format("the time limit of {} is reached", anchorhold::to_string(store_.spec().limits.wall_time)));
+    return outcome(TaskEnd::limit, fmt::format("the time limit of {} is reached",
+                                               anchorhold::to_string(store_.spec().limits.wall_time)));
   return outcome(TaskEnd::stopped, "stopped on request");
 }
 
@@ -224,7 +237,8 @@ std::string TaskRun::last_answer() const {
 void TaskRun::kill_jobs() {
   for (const JobId& id : jobs_) {
     if (auto killed = parts_.workspace.kill_job(id); !killed && killed.error().code != ErrorCode::not_found)
-      parts_.observer.notice(fmt::format("The background job {} could not be ended: {}", id, killed.error().message));
+      parts_.observer.notice(
+          fmt::format("The background job {} could not be ended: {}", id, killed.error().message));
   }
   jobs_.clear();
 }

@@ -5,8 +5,8 @@
 namespace anchorhold::agent {
 namespace {
 
-// How arguments that are not JSON are put into a JSON field, as the Messages API's documentation of fine-grained tool
-// streaming proposes.
+// How arguments that are not JSON are put into a JSON field, as the Messages API's documentation of
+// fine-grained tool streaming proposes.
 constexpr const char* invalid_json_key = "INVALID_JSON";
 
 template <typename... Ts>
@@ -55,30 +55,32 @@ void set_input(ToolUseBlock& block, std::string_view arguments) {
 
 Json block_to_json(const Block& block) {
   return std::visit(
-      Visitor{[](const TextBlock& text) -> Json {
-                if (!text.carried.empty()) {
-                  if (auto json = parse_json(text.carried)) return std::move(*json);
-                }
-                return {{"type", "text"}, {"text", text.text}};
-              },
-              [](const ToolUseBlock& use) -> Json {
-                Json input = Json::object();
-                if (use.malformed) {
-                  input[invalid_json_key] = use.input;
-                } else if (auto parsed = parse_json(use.input); parsed && parsed->is_object()) {
-                  input = std::move(*parsed);
-                }
-                return {{"type", "tool_use"}, {"id", use.id}, {"name", use.name}, {"input", std::move(input)}};
-              },
-              [](const ToolResultBlock& result) -> Json {
-                Json json = {{"type", "tool_result"}, {"tool_use_id", result.tool_use_id}, {"content", result.text}};
-                if (result.is_error) json["is_error"] = true;
-                return json;
-              },
-              [](const OpaqueBlock& opaque) -> Json {
-                if (auto json = parse_json(opaque.json)) return std::move(*json);
-                return {{"type", opaque.type}};
-              }},
+      Visitor{
+          [](const TextBlock& text) -> Json {
+            if (!text.carried.empty()) {
+              if (auto json = parse_json(text.carried)) return std::move(*json);
+            }
+            return {{"type", "text"}, {"text", text.text}};
+          },
+          [](const ToolUseBlock& use) -> Json {
+            Json input = Json::object();
+            if (use.malformed) {
+              input[invalid_json_key] = use.input;
+            } else if (auto parsed = parse_json(use.input); parsed && parsed->is_object()) {
+              input = std::move(*parsed);
+            }
+            return {{"type", "tool_use"}, {"id", use.id}, {"name", use.name}, {"input", std::move(input)}};
+          },
+          [](const ToolResultBlock& result) -> Json {
+            Json json = {
+                {"type", "tool_result"}, {"tool_use_id", result.tool_use_id}, {"content", result.text}};
+            if (result.is_error) json["is_error"] = true;
+            return json;
+          },
+          [](const OpaqueBlock& opaque) -> Json {
+            if (auto json = parse_json(opaque.json)) return std::move(*json);
+            return {{"type", opaque.type}};
+          }},
       block);
 }
 
@@ -105,7 +107,8 @@ std::optional<Block> block_from_json(const Json& json) {
     return block;
   }
   if (type == "tool_result")
-    return ToolResultBlock{string_or(json, "tool_use_id"), result_text(member(json, "content")), bool_or(json, "is_error")};
+    return ToolResultBlock{string_or(json, "tool_use_id"), result_text(member(json, "content")),
+                           bool_or(json, "is_error")};
   return OpaqueBlock{std::move(type), to_text(json)};
 }
 

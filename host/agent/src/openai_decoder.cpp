@@ -1,9 +1,8 @@
 #include "openai_decoder.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+#include <fmt/format.h>
 #include <set>
 
 #include "base/id.h"
@@ -16,7 +15,9 @@ namespace {
 
 constexpr std::array reasoning_fields{"reasoning_content", "reasoning", "thinking"};
 
-std::string new_call_id() { return "call_" + random_hex(12); }
+std::string new_call_id() {
+  return "call_" + random_hex(12);
+}
 
 bool is_whole_object(const std::string& arguments) {
   auto json = parse_json(arguments);
@@ -123,8 +124,8 @@ Status OpenAiDecoder::on_delta(const Json& delta) {
   return {};
 }
 
-// Which call a piece belongs to. Normally the index says it. Servers that give none, or 0 for every call, are told apart
-// by a new id, or by a name that comes after the arguments of the call before were complete.
+// Which call a piece belongs to. Normally the index says it. Servers that give none, or 0 for every call, are
+// told apart by a new id, or by a name that comes after the arguments of the call before were complete.
 OpenAiDecoder::Call* OpenAiDecoder::call_for(const Json& piece) {
   std::string id = string_or(piece, "id");
   std::string name = string_or(member(piece, "function"), "name");
@@ -132,7 +133,8 @@ OpenAiDecoder::Call* OpenAiDecoder::call_for(const Json& piece) {
   std::uint64_t index = uint_or(piece, "index");
   Call* found = nullptr;
   if (has_index) {
-    auto same = std::find_if(calls_.rbegin(), calls_.rend(), [&](const Call& call) { return call.has_index && call.index == index; });
+    auto same = std::find_if(calls_.rbegin(), calls_.rend(),
+                             [&](const Call& call) { return call.has_index && call.index == index; });
     if (same != calls_.rend()) found = &*same;
   } else if (!calls_.empty()) {
     found = &calls_.back();
@@ -179,9 +181,12 @@ Result<Turn> OpenAiDecoder::finish() {
     ANCHORHOLD_CHECK(on_chunk(*json));
     done_ = true;
   }
-  if (!has_finish_reason_ && !done_) return fail(ErrorCode::unavailable, "the connection ended in the middle of the message");
+  if (!has_finish_reason_ && !done_)
+    return fail(ErrorCode::unavailable, "the connection ended in the middle of the message");
   if (!reasoning_.empty())
-    turn_.blocks.push_back(OpaqueBlock{"openai.reasoning", to_text({{"type", "openai.reasoning"}, {"field", reasoning_field_}, {"text", reasoning_}})});
+    turn_.blocks.push_back(OpaqueBlock{
+        "openai.reasoning",
+        to_text({{"type", "openai.reasoning"}, {"field", reasoning_field_}, {"text", reasoning_}})});
   if (!text_.empty()) turn_.blocks.push_back(TextBlock{text_, {}});
   std::set<std::string> ids;
   for (Call& call : calls_) {

@@ -1,6 +1,7 @@
-// A chat completion, streamed or whole, as a turn. Source: https://platform.openai.com/docs/api-reference/chat-streaming;
-// and what Ollama, llama.cpp and LM Studio make of it: calls without ids or index, whole calls in one chunk, arguments that
-// are an object or no JSON at all, no [DONE], no finish_reason, reasoning under several names.
+// A chat completion, streamed or whole, as a turn. Source:
+// https://platform.openai.com/docs/api-reference/chat-streaming; and what Ollama, llama.cpp and LM Studio
+// make of it: calls without ids or index, whole calls in one chunk, arguments that are an object or no JSON
+// at all, no [DONE], no finish_reason, reasoning under several names.
 #pragma once
 
 #include <functional>
@@ -48,7 +49,8 @@ class OpenAiDecoder : public TurnDecoder {
   bool refused_ = false;
 };
 
-// The error of an answer or of a chunk: {"error": {"message", "type", "code"}}, {"error": "text"}, {"message": "text"}.
+// The error of an answer or of a chunk: {"error": {"message", "type", "code"}}, {"error": "text"},
+// {"message": "text"}.
 struct OpenAiError {
   std::string message;
   std::string code;

@@ -1,4 +1,5 @@
-// A task's database as the loop writes it. Each function is one transaction and is on the disk when it returns.
+// A task's database as the loop writes it. Each function is one transaction and is on the disk when it
+// returns.
 //
 // Steps: begin() → append_turn() (the model's message and its calls, pending) → for each call call_running(),
 // call_done() → append_user() (the results) → … → end().
@@ -23,11 +24,17 @@ struct ToolEffects {
 
 class StoredTask::Progress {
  public:
-  Progress(TaskId id, TaskSpec spec, std::filesystem::path folder, database::Database database, UniqueFd lock, const Clock& clock)
-      : id_(std::move(id)), spec_(std::move(spec)), folder_(std::move(folder)), lock_(std::move(lock)),
-        database_(std::move(database)), clock_(clock) {}
+  Progress(TaskId id, TaskSpec spec, std::filesystem::path folder, database::Database database, UniqueFd lock,
+           const Clock& clock)
+      : id_(std::move(id)),
+        spec_(std::move(spec)),
+        folder_(std::move(folder)),
+        lock_(std::move(lock)),
+        database_(std::move(database)),
+        clock_(clock) {}
 
-  // Marks the task as running; calls that ran when the last host died become interrupted, with this text for the model.
+  // Marks the task as running; calls that ran when the last host died become interrupted, with this text for
+  // the model.
   Status begin(std::string_view interrupted_text);
   // What the model is told next: results of its calls, or a word from the person.
   Status append_user(const Message& message);
@@ -36,7 +43,8 @@ class StoredTask::Progress {
   // Usage of a turn that is not kept (refused, or too large for the window).
   Status add_usage(const Usage& usage);
   Status call_running(std::uint64_t number);
-  Status call_done(std::uint64_t number, const ToolOutcome& outcome, std::uint64_t output_bytes, const ToolEffects& effects);
+  Status call_done(std::uint64_t number, const ToolOutcome& outcome, std::uint64_t output_bytes,
+                   const ToolEffects& effects);
   // Results of calls up to this number are shown to the model shortened.
   Status set_shortened_through(std::uint64_t number);
   Status add_active_time(std::chrono::milliseconds time);

@@ -11,7 +11,8 @@
 namespace anchorhold::agent {
 namespace {
 
-// A key in a file was meant for this server; one in the environment is not sent where anybody on the way can read it.
+// A key in a file was meant for this server; one in the environment is not sent where anybody on the way can
+// read it.
 Result<Secret> key_for(const ProviderSpec& spec, const std::string& variable) {
   bool open_network = false;
   if (!spec.base_url.empty()) {
@@ -21,15 +22,17 @@ Result<Secret> key_for(const ProviderSpec& spec, const std::string& variable) {
   if (!spec.key_file.empty()) {
     auto file = ANCHORHOLD_TRY(read_key_file(spec.key_file));
     if (open_network)
-      return fail(ErrorCode::failed_precondition, fmt::format("the key would travel to {} unencrypted", spec.base_url),
+      return fail(ErrorCode::failed_precondition,
+                  fmt::format("the key would travel to {} unencrypted", spec.base_url),
                   "Use https, or leave out the key file.");
     if (!file.warning.empty()) log_warning(file.warning);
     return std::move(file.key);
   }
   Secret key = open_network ? Secret() : environment_key(variable);
   if (key.empty() && spec.base_url.empty())
-    return fail(ErrorCode::failed_precondition, fmt::format("there is no key for {}", spec.model),
-                fmt::format("Set {} or give --key-file FILE; a local server needs --base-url URL.", variable));
+    return fail(
+        ErrorCode::failed_precondition, fmt::format("there is no key for {}", spec.model),
+        fmt::format("Set {} or give --key-file FILE; a local server needs --base-url URL.", variable));
   return key;
 }
 
@@ -45,7 +48,8 @@ Result<std::unique_ptr<Provider>> make_provider(const ProviderSpec& spec) {
                 "Give anthropic:NAME, openai:NAME or scripted:FILE.");
   if (wire == "scripted") return ANCHORHOLD_TRY(ScriptedProvider::load(name));
   Secret key = ANCHORHOLD_TRY(key_for(spec, wire == "anthropic" ? "ANTHROPIC_API_KEY" : "OPENAI_API_KEY"));
-  if (wire == "anthropic") return AnthropicProvider::create(std::move(name), spec.base_url, std::move(key), spec.context_tokens);
+  if (wire == "anthropic")
+    return AnthropicProvider::create(std::move(name), spec.base_url, std::move(key), spec.context_tokens);
   return OpenAiProvider::create(std::move(name), spec.base_url, std::move(key), spec.context_tokens);
 }
 

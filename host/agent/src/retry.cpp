@@ -1,10 +1,9 @@
 #include "retry.h"
 
-#include <curl/curl.h>
-
 #include <cmath>
 #include <condition_variable>
 #include <cstdlib>
+#include <curl/curl.h>
 #include <mutex>
 
 namespace anchorhold::agent {

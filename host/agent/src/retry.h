@@ -1,5 +1,5 @@
-// When and how long to wait before a request is made again: the rules of the official clients, which the servers' own
-// hints override. Pure but for the random number.
+// When and how long to wait before a request is made again: the rules of the official clients, which the
+// servers' own hints override. Pure but for the random number.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,8 @@ struct RetryPolicy {
 
 // 408, 409, 429 and 5xx (529 is among them), unless the server's x-should-retry says otherwise.
 bool should_retry(const HttpHead& head);
-// retry-after-ms, then retry-after in seconds or as a date. Nothing: absent, unreadable, or not in the future.
+// retry-after-ms, then retry-after in seconds or as a date. Nothing: absent, unreadable, or not in the
+// future.
 std::optional<std::chrono::milliseconds> server_delay(const HttpHead& head, WallTime now);
 // 0.5 s, doubled with each retry up to 8 s, less up to a quarter; `random` is in [0, 1).
 std::chrono::milliseconds default_delay(const RetryPolicy& policy, unsigned retries_made, double random);

@@ -8,8 +8,12 @@
 
 namespace anchorhold::agent {
 
-inline void bind_value(database::Statement& statement, int at, std::string_view text) { statement.bind(at, text); }
-inline void bind_value(database::Statement& statement, int at, std::int64_t number) { statement.bind(at, number); }
+inline void bind_value(database::Statement& statement, int at, std::string_view text) {
+  statement.bind(at, text);
+}
+inline void bind_value(database::Statement& statement, int at, std::int64_t number) {
+  statement.bind(at, number);
+}
 inline void bind_value(database::Statement& statement, int at, std::uint64_t number) {
   statement.bind(at, static_cast<std::int64_t>(number));
 }
@@ -23,7 +27,9 @@ Status execute(database::Database& database, std::string_view sql, const Values&
   return statement.run();
 }
 
-inline std::string string_at(const database::Statement& row, int column) { return std::string(row.text(column)); }
+inline std::string string_at(const database::Statement& row, int column) {
+  return std::string(row.text(column));
+}
 inline std::uint64_t unsigned_at(const database::Statement& row, int column) {
   return static_cast<std::uint64_t>(row.integer(column));
 }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
 #include <vector>
 
 namespace anchorhold::agent {
@@ -20,13 +19,16 @@ bool has_type(const Json& value, std::string_view type) {
   return true;
 }
 
-std::string shown(const std::string& name) { return name.empty() ? "the arguments" : fmt::format("\"{}\"", name); }
+std::string shown(const std::string& name) {
+  return name.empty() ? "the arguments" : fmt::format("\"{}\"", name);
+}
 
 std::optional<std::string> check_object(const Json& schema, const Json& value, const std::string& name) {
   const Json& properties = member(schema, "properties");
   for (const Json& required : member(schema, "required")) {
     auto key = required.get<std::string>();
-    if (member(value, key.c_str()).is_null()) return fmt::format("the argument \"{}\" is missing", name.empty() ? key : name + "." + key);
+    if (member(value, key.c_str()).is_null())
+      return fmt::format("the argument \"{}\" is missing", name.empty() ? key : name + "." + key);
   }
   for (const auto& [key, item] : value.items()) {
     auto known = properties.find(key);
@@ -34,7 +36,8 @@ std::optional<std::string> check_object(const Json& schema, const Json& value, c
       if (bool_or(schema, "additionalProperties", true)) continue;
       std::vector<std::string> names;
       for (const auto& property : properties.items()) names.push_back(property.key());
-      return fmt::format("there is no argument \"{}\"; there are: {}", key.substr(0, 80), fmt::join(names, ", "));
+      return fmt::format("there is no argument \"{}\"; there are: {}", key.substr(0, 80),
+                         fmt::join(names, ", "));
     }
     // A null stands for "left out" with many models.
     if (item.is_null()) continue;
@@ -44,7 +47,8 @@ std::optional<std::string> check_object(const Json& schema, const Json& value, c
 }
 
 std::optional<std::string> check_array(const Json& schema, const Json& value, const std::string& name) {
-  if (value.size() < uint_or(schema, "minItems")) return fmt::format("{} needs at least {} items", shown(name), uint_or(schema, "minItems"));
+  if (value.size() < uint_or(schema, "minItems"))
+    return fmt::format("{} needs at least {} items", shown(name), uint_or(schema, "minItems"));
   if (auto most = uint_or(schema, "maxItems", SIZE_MAX); value.size() > most)
     return fmt::format("{} takes at most {} items", shown(name), most);
   const Json& items = member(schema, "items");
@@ -79,7 +83,8 @@ std::optional<std::string> check_scalar(const Json& schema, const Json& value, c
 
 std::optional<std::string> check(const Json& schema, const Json& value, const std::string& name) {
   std::string type = string_or(schema, "type");
-  if (!has_type(value, type)) return fmt::format("{} must be of type {}, it is {}", shown(name), type, value.type_name());
+  if (!has_type(value, type))
+    return fmt::format("{} must be of type {}, it is {}", shown(name), type, value.type_name());
   if (value.is_object()) return check_object(schema, value, name);
   if (value.is_array()) return check_array(schema, value, name);
   return check_scalar(schema, value, name);
@@ -87,6 +92,8 @@ std::optional<std::string> check(const Json& schema, const Json& value, const st
 
 }  // namespace
 
-std::optional<std::string> mismatch(const Json& schema, const Json& value) { return check(schema, value, ""); }
+std::optional<std::string> mismatch(const Json& schema, const Json& value) {
+  return check(schema, value, "");
+}
 
 }  // namespace anchorhold::agent

@@ -1,5 +1,6 @@
-// Checks a tool's arguments against its schema. Knows the part of JSON Schema that our own tools use: type, properties,
-// required, additionalProperties, items, enum, minimum, maximum, minLength, maxLength, minItems, maxItems.
+// Checks a tool's arguments against its schema. Knows the part of JSON Schema that our own tools use: type,
+// properties, required, additionalProperties, items, enum, minimum, maximum, minLength, maxLength, minItems,
+// maxItems.
 #pragma once
 
 #include <optional>

@@ -1,8 +1,7 @@
 #include "scripted.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "base/files.h"
 #include "message_json.h"
@@ -17,7 +16,8 @@ constexpr std::string_view last_result_mark = "{{last_result}}";
 void replace_marks(Json& value, const std::string& last_result) {
   if (value.is_string()) {
     auto& text = value.get_ref<std::string&>();
-    for (std::size_t at = text.find(last_result_mark); at != text.npos; at = text.find(last_result_mark, at + last_result.size()))
+    for (std::size_t at = text.find(last_result_mark); at != text.npos;
+         at = text.find(last_result_mark, at + last_result.size()))
       text.replace(at, last_result_mark.size(), last_result);
   } else if (value.is_structured()) {
     for (auto& item : value) replace_marks(item, last_result);
@@ -76,10 +76,12 @@ Result<std::unique_ptr<ScriptedProvider>> ScriptedProvider::parse(std::string_vi
   return std::unique_ptr<ScriptedProvider>(new ScriptedProvider(turns, std::move(name)));
 }
 
-Result<Turn> ScriptedProvider::stream(const TurnRequest& request, TurnObserver& observer, std::stop_token stop) {
+Result<Turn> ScriptedProvider::stream(const TurnRequest& request, TurnObserver& observer,
+                                      std::stop_token stop) {
   if (stop.stop_requested()) return fail(ErrorCode::cancelled, "stopped");
-  auto given = static_cast<std::size_t>(std::count_if(request.messages.begin(), request.messages.end(),
-                                                      [](const Message& m) { return m.role == Role::assistant; }));
+  auto given =
+      static_cast<std::size_t>(std::count_if(request.messages.begin(), request.messages.end(),
+                                             [](const Message& m) { return m.role == Role::assistant; }));
   Turn turn;
   turn.model = name_;
   if (given >= turns_.size()) {
@@ -91,7 +93,9 @@ Result<Turn> ScriptedProvider::stream(const TurnRequest& request, TurnObserver& 
   bool uses_tools = false;
   for (std::size_t i = 0; i < content.size(); ++i) {
     auto block = block_from_json(content[i]);
-    if (!block) return fail(ErrorCode::invalid_argument, fmt::format("turn {} of the script became invalid", given + 1));
+    if (!block)
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("turn {} of the script became invalid", given + 1));
     if (auto* use = std::get_if<ToolUseBlock>(&*block)) {
       if (use->id.empty()) use->id = fmt::format("scripted_{}_{}", given + 1, i + 1);
       uses_tools = true;

@@ -1,7 +1,8 @@
 // A provider that replays a file: for demonstrations and tests without a network. The file is JSON,
-// {"turns": [{"content": [blocks in the Messages API's form], "stop_reason": …}, …]}. In every string of a turn,
-// {{last_result}} is replaced by the text of the latest tool result. Which turn comes next is read from the conversation,
-// so a resumed task goes on where it was.
+// {"turns": [{"content": [blocks in the Messages API's form], "stop_reason": …}, …]}. In every string of a
+// turn,
+// {{last_result}} is replaced by the text of the latest tool result. Which turn comes next is read from the
+// conversation, so a resumed task goes on where it was.
 #pragma once
 
 #include <filesystem>

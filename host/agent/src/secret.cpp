@@ -5,7 +5,9 @@
 
 namespace anchorhold::agent {
 
-void wipe(char* bytes, std::size_t size) { explicit_bzero(bytes, size); }
+void wipe(char* bytes, std::size_t size) {
+  explicit_bzero(bytes, size);
+}
 
 // Also what lies between size and capacity: an earlier, longer value may have been there.
 void wipe(std::string& bytes) {
@@ -14,8 +16,12 @@ void wipe(std::string& bytes) {
   bytes.clear();
 }
 
-Secret::Secret(std::string&& bytes) : bytes_(bytes) { wipe(bytes); }
-Secret::Secret(Secret&& other) noexcept : bytes_(other.bytes_) { wipe(other.bytes_); }
+Secret::Secret(std::string&& bytes) : bytes_(bytes) {
+  wipe(bytes);
+}
+Secret::Secret(Secret&& other) noexcept : bytes_(other.bytes_) {
+  wipe(other.bytes_);
+}
 
 Secret& Secret::operator=(Secret&& other) noexcept {
   if (this != &other) {
@@ -26,8 +32,12 @@ Secret& Secret::operator=(Secret&& other) noexcept {
   return *this;
 }
 
-Secret::~Secret() { wipe(bytes_); }
+Secret::~Secret() {
+  wipe(bytes_);
+}
 
-Secret Secret::copy() const { return Secret(std::string(bytes_)); }
+Secret Secret::copy() const {
+  return Secret(std::string(bytes_));
+}
 
 }  // namespace anchorhold::agent

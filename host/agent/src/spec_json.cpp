@@ -13,15 +13,20 @@ FolderMode mode_from(std::string_view text) {
 Json to_json(const Grants& grants) {
   Json folders = Json::array();
   for (const auto& folder : grants.folders)
-    folders.push_back({{"host", folder.host_path}, {"guest", folder.guest_path}, {"mode", to_string(folder.mode)}});
-  return {{"folders", std::move(folders)}, {"network_hosts", grants.network_hosts}, {"cpus", grants.cpus},
-          {"memory", grants.memory.bytes}, {"image", grants.image}};
+    folders.push_back(
+        {{"host", folder.host_path}, {"guest", folder.guest_path}, {"mode", to_string(folder.mode)}});
+  return {{"folders", std::move(folders)},
+          {"network_hosts", grants.network_hosts},
+          {"cpus", grants.cpus},
+          {"memory", grants.memory.bytes},
+          {"image", grants.image}};
 }
 
 Grants grants_from(const Json& json) {
   Grants grants;
   for (const Json& folder : member(json, "folders"))
-    grants.folders.push_back({string_or(folder, "host"), string_or(folder, "guest"), mode_from(string_or(folder, "mode"))});
+    grants.folders.push_back(
+        {string_or(folder, "host"), string_or(folder, "guest"), mode_from(string_or(folder, "mode"))});
   for (const Json& host : member(json, "network_hosts")) {
     if (host.is_string()) grants.network_hosts.push_back(host.get<std::string>());
   }
@@ -57,9 +62,11 @@ TaskSpec spec_from_json(const Json& json) {
   const Json& limits = member(json, "limits");
   Limits defaults;
   spec.limits.turns = static_cast<std::uint32_t>(uint_or(limits, "turns", defaults.turns));
-  spec.limits.wall_time = std::chrono::milliseconds(uint_or(limits, "wall_time_ms", static_cast<std::uint64_t>(defaults.wall_time.count())));
+  spec.limits.wall_time = std::chrono::milliseconds(
+      uint_or(limits, "wall_time_ms", static_cast<std::uint64_t>(defaults.wall_time.count())));
   spec.limits.tokens = uint_or(limits, "tokens", defaults.tokens);
-  spec.limits.concurrent_jobs = static_cast<std::uint32_t>(uint_or(limits, "concurrent_jobs", defaults.concurrent_jobs));
+  spec.limits.concurrent_jobs =
+      static_cast<std::uint32_t>(uint_or(limits, "concurrent_jobs", defaults.concurrent_jobs));
   return spec;
 }
 

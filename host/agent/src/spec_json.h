@@ -1,5 +1,5 @@
-// What a task is made of as JSON for its database. Unknown members are ignored, missing ones take their defaults, so that
-// a field can be added without a new schema.
+// What a task is made of as JSON for its database. Unknown members are ignored, missing ones take their
+// defaults, so that a field can be added without a new schema.
 #pragma once
 
 #include "agent/task.h"

@@ -1,5 +1,5 @@
-// Server-sent events from bytes that arrive in any pieces. Source: HTML Living Standard, section 9.2.6 "Interpreting an
-// event stream". Memory is bounded by max_event_bytes; what is longer is an error.
+// Server-sent events from bytes that arrive in any pieces. Source: HTML Living Standard, section 9.2.6
+// "Interpreting an event stream". Memory is bounded by max_event_bytes; what is longer is an error.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,8 @@ class SseParser {
 
   // Called for every complete event with data; an error ends feed() with that error.
   using Sink = std::function<Status(const SseEvent&)>;
-  explicit SseParser(Sink sink, std::size_t limit = max_event_bytes) : sink_(std::move(sink)), limit_(limit) {}
+  explicit SseParser(Sink sink, std::size_t limit = max_event_bytes)
+      : sink_(std::move(sink)), limit_(limit) {}
   Status feed(std::string_view bytes);
 
  private:
@@ -33,8 +34,8 @@ class SseParser {
   std::string line_;
   SseEvent event_;
   bool has_data_ = false;
-  bool after_cr_ = false;   // a line feed that follows belongs to the same end of line
-  bool at_start_ = true;    // a byte order mark may stand here
+  bool after_cr_ = false;  // a line feed that follows belongs to the same end of line
+  bool at_start_ = true;   // a byte order mark may stand here
 };
 
 }  // namespace anchorhold::agent

@@ -1,11 +1,10 @@
 #include "agent/task_store.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
 
 #include "base/files.h"
 #include "progress.h"
@@ -60,16 +59,20 @@ CREATE TABLE output(
 PRAGMA user_version = 1;
 )";
 
-WallTime from_milliseconds(std::int64_t count) { return WallTime(std::chrono::milliseconds(count)); }
+WallTime from_milliseconds(std::int64_t count) {
+  return WallTime(std::chrono::milliseconds(count));
+}
 
 TaskState state_from(std::string_view text) {
-  for (TaskState state : {TaskState::ready, TaskState::running, TaskState::completed, TaskState::stopped, TaskState::limit}) {
+  for (TaskState state :
+       {TaskState::ready, TaskState::running, TaskState::completed, TaskState::stopped, TaskState::limit}) {
     if (text == to_string(state)) return state;
   }
   return TaskState::failed;
 }
 
-// A lock that can be looked at without being taken (F_OFD_GETLK, fcntl(2)), so that listing never disturbs an opening.
+// A lock that can be looked at without being taken (F_OFD_GETLK, fcntl(2)), so that listing never disturbs an
+// opening.
 struct flock whole_file() {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -84,7 +87,8 @@ Result<UniqueFd> take_lock(const std::filesystem::path& folder) {
   auto lock = whole_file();
   if (fcntl(fd.get(), F_OFD_SETLK, &lock) == 0) return fd;
   if (errno == EAGAIN || errno == EACCES)
-    return fail(ErrorCode::unavailable, fmt::format("task {} is run by another process", folder.filename().string()));
+    return fail(ErrorCode::unavailable,
+                fmt::format("task {} is run by another process", folder.filename().string()));
   return fail_errno(errno, fmt::format("locking {}", path.string()));
 }
 
@@ -96,12 +100,14 @@ bool is_locked(const std::filesystem::path& folder) {
 
 bool valid_id(const TaskId& id) {
   const std::string& text = id.value();
-  return !text.empty() && text.size() <= 64 &&
-         std::all_of(text.begin(), text.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
+  return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+  });
 }
 
 tl::unexpected<Error> no_such_task(const TaskId& id) {
-  return fail(ErrorCode::not_found, fmt::format("there is no task {}", one_line(id.value())), "anchorhold sessions list shows them");
+  return fail(ErrorCode::not_found, fmt::format("there is no task {}", one_line(id.value())),
+              "anchorhold sessions list shows them");
 }
 
 // Tasks that were being made or removed when a host died. Anything young may be somebody's work right now.
@@ -111,7 +117,8 @@ void remove_leavings(const std::filesystem::path& directory) {
   std::filesystem::directory_iterator entry(directory, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     std::error_code ignored;
-    bool leaving = entry->path().filename().string().starts_with('.') && entry->last_write_time(ignored) < old;
+    bool leaving =
+        entry->path().filename().string().starts_with('.') && entry->last_write_time(ignored) < old;
     if (leaving && !ignored) std::filesystem::remove_all(entry->path(), ignored);
   }
 }
@@ -143,7 +150,9 @@ Status check_schema(database::Database& database) {
   std::int64_t version = ANCHORHOLD_TRY(database.query_integer("PRAGMA user_version")).value_or(0);
   if (version == schema_version) return {};
   if (version > schema_version)
-    return fail(ErrorCode::data_loss, fmt::format("it was written by a newer Anchorhold (schema {}, this one knows {})", version, schema_version));
+    return fail(ErrorCode::data_loss,
+                fmt::format("it was written by a newer Anchorhold (schema {}, this one knows {})", version,
+                            schema_version));
   return fail(ErrorCode::data_loss, "it was not made whole");
 }
 
@@ -152,8 +161,9 @@ Status check_schema(database::Database& database) {
 Result<TaskSummary> read_summary(database::Database& database, const TaskId& id) {
   ANCHORHOLD_CHECK(check_schema(database));
   auto spec = ANCHORHOLD_TRY(read_spec(database));
-  auto rows = ANCHORHOLD_TRY(database.prepare("SELECT state, reason, created_ms, changed_ms, turns, input_tokens, output_tokens,"
-                                              " cache_read_tokens, cache_write_tokens FROM task"));
+  auto rows = ANCHORHOLD_TRY(
+      database.prepare("SELECT state, reason, created_ms, changed_ms, turns, input_tokens, output_tokens,"
+                       " cache_read_tokens, cache_write_tokens FROM task"));
   if (!ANCHORHOLD_TRY(rows.step())) return fail(ErrorCode::data_loss, "the task's database holds no task");
   TaskSummary summary;
   summary.id = id;
@@ -165,9 +175,11 @@ Result<TaskSummary> read_summary(database::Database& database, const TaskId& id)
   summary.changed = from_milliseconds(rows.integer(3));
   summary.turns = static_cast<std::uint32_t>(rows.integer(4));
   summary.usage = {unsigned_at(rows, 5), unsigned_at(rows, 6), unsigned_at(rows, 7), unsigned_at(rows, 8)};
-  auto outputs = ANCHORHOLD_TRY(database.prepare("SELECT path, host_path, description, size FROM output ORDER BY number"));
+  auto outputs = ANCHORHOLD_TRY(
+      database.prepare("SELECT path, host_path, description, size FROM output ORDER BY number"));
   while (ANCHORHOLD_TRY(outputs.step()))
-    summary.outputs.push_back({string_at(outputs, 0), string_at(outputs, 1), string_at(outputs, 2), unsigned_at(outputs, 3)});
+    summary.outputs.push_back(
+        {string_at(outputs, 0), string_at(outputs, 1), string_at(outputs, 2), unsigned_at(outputs, 3)});
   return summary;
 }
 
@@ -184,17 +196,20 @@ Result<StoredTask> TaskStore::create(TaskSpec spec, const Clock& clock) {
   auto making = directory_ / ("." + id.value());
   ANCHORHOLD_CHECK(make_directories(making / "outputs"));
   {
-    auto database = ANCHORHOLD_TRY(database::Database::open(making / "task.db", database::Database::Mode::read_write));
+    auto database =
+        ANCHORHOLD_TRY(database::Database::open(making / "task.db", database::Database::Mode::read_write));
     auto transaction = ANCHORHOLD_TRY(database::Transaction::begin(database));
     ANCHORHOLD_CHECK(database.run(schema));
     auto now = std::chrono::duration_cast<std::chrono::milliseconds>(clock.wall().time_since_epoch()).count();
-    ANCHORHOLD_CHECK(execute(database, "INSERT INTO task(only, spec, state, created_ms, changed_ms) VALUES (1, ?, 'ready', ?, ?)",
-                             to_text(to_json(spec)), std::int64_t{now}, std::int64_t{now}));
+    ANCHORHOLD_CHECK(execute(
+        database, "INSERT INTO task(only, spec, state, created_ms, changed_ms) VALUES (1, ?, 'ready', ?, ?)",
+        to_text(to_json(spec)), std::int64_t{now}, std::int64_t{now}));
     ANCHORHOLD_CHECK(execute(database, "INSERT INTO message(role, content) VALUES ('user', ?)",
                              blocks_to_json({TextBlock{spec.prompt, {}}})));
     ANCHORHOLD_CHECK(transaction.commit());
   }
-  if (rename(making.c_str(), folder_of(id).c_str()) != 0) return fail_errno(errno, fmt::format("making the task {}", id.value()));
+  if (rename(making.c_str(), folder_of(id).c_str()) != 0)
+    return fail_errno(errno, fmt::format("making the task {}", id.value()));
   return open_task(id, clock);
 }
 
@@ -204,12 +219,15 @@ Result<StoredTask> TaskStore::open_task(const TaskId& id, const Clock& clock) {
   if (!valid_id(id) || !std::filesystem::is_directory(folder, error)) return no_such_task(id);
   auto lock = ANCHORHOLD_TRY(take_lock(folder));
   auto load = [&]() -> Result<StoredTask> {
-    if (!std::filesystem::exists(folder / "task.db", error)) return fail(ErrorCode::data_loss, "its database is missing");
-    auto database = ANCHORHOLD_TRY(database::Database::open(folder / "task.db", database::Database::Mode::read_write));
+    if (!std::filesystem::exists(folder / "task.db", error))
+      return fail(ErrorCode::data_loss, "its database is missing");
+    auto database =
+        ANCHORHOLD_TRY(database::Database::open(folder / "task.db", database::Database::Mode::read_write));
     ANCHORHOLD_CHECK(check_schema(database));
     ANCHORHOLD_CHECK(database.run("PRAGMA synchronous=FULL"));
     auto spec = ANCHORHOLD_TRY(read_spec(database));
-    return StoredTask(std::make_unique<StoredTask::Progress>(id, std::move(spec), folder, std::move(database), std::move(lock), clock));
+    return StoredTask(std::make_unique<StoredTask::Progress>(id, std::move(spec), folder, std::move(database),
+                                                             std::move(lock), clock));
   };
   auto task = load();
   if (!task) return fail(with_context(task.error(), fmt::format("opening the task {}", id.value())));
@@ -221,7 +239,8 @@ Result<TaskSummary> TaskStore::summary(const TaskId& id) const {
   std::error_code error;
   if (!valid_id(id) || !std::filesystem::is_directory(folder, error)) return no_such_task(id);
   auto load = [&]() -> Result<TaskSummary> {
-    auto database = ANCHORHOLD_TRY(database::Database::open(folder / "task.db", database::Database::Mode::read_only));
+    auto database =
+        ANCHORHOLD_TRY(database::Database::open(folder / "task.db", database::Database::Mode::read_only));
     return read_summary(database, id);
   };
   auto summary = load();
@@ -237,7 +256,8 @@ Result<TaskSummary> TaskStore::summary(const TaskId& id) const {
 Result<std::vector<TaskSummary>> TaskStore::list(std::vector<std::string>* damaged) const {
   std::vector<TaskSummary> tasks;
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end; entry.increment(error)) {
+  for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
+       entry.increment(error)) {
     TaskId id(entry->path().filename().string());
     if (!valid_id(id)) continue;
     auto one = summary(id);
@@ -247,8 +267,12 @@ Result<std::vector<TaskSummary>> TaskStore::list(std::vector<std::string>* damag
       damaged->push_back(one.error().message);
     }
   }
-  if (error) return fail(code_from_errno(error.value()), fmt::format("listing {}: {}", directory_.string(), error.message()));
-  std::sort(tasks.begin(), tasks.end(), [](const auto& a, const auto& b) { return std::tie(a.created, a.id) > std::tie(b.created, b.id); });
+  if (error)
+    return fail(code_from_errno(error.value()),
+                fmt::format("listing {}: {}", directory_.string(), error.message()));
+  std::sort(tasks.begin(), tasks.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.created, a.id) > std::tie(b.created, b.id);
+  });
   return tasks;
 }
 
@@ -259,9 +283,12 @@ Status TaskStore::remove(const TaskId& id) {
   if (!valid_id(id) || !std::filesystem::is_directory(folder, error)) return no_such_task(id);
   auto lock = ANCHORHOLD_TRY(take_lock(folder));
   auto going = directory_ / fmt::format(".gone-{}-{}", id.value(), random_hex(4));
-  if (rename(folder.c_str(), going.c_str()) != 0) return fail_errno(errno, fmt::format("removing the task {}", id.value()));
+  if (rename(folder.c_str(), going.c_str()) != 0)
+    return fail_errno(errno, fmt::format("removing the task {}", id.value()));
   std::filesystem::remove_all(going, error);
-  if (error) return fail(code_from_errno(error.value()), fmt::format("removing the task {}: {}", id.value(), error.message()));
+  if (error)
+    return fail(code_from_errno(error.value()),
+                fmt::format("removing the task {}: {}", id.value(), error.message()));
   return {};
 }
 
@@ -269,15 +296,30 @@ StoredTask::StoredTask(std::unique_ptr<Progress> progress) : progress_(std::move
 StoredTask::StoredTask(StoredTask&&) noexcept = default;
 StoredTask& StoredTask::operator=(StoredTask&&) noexcept = default;
 StoredTask::~StoredTask() = default;
-const TaskId& StoredTask::id() const { return progress_->id(); }
-const TaskSpec& StoredTask::spec() const { return progress_->spec(); }
-Result<TaskSummary> StoredTask::summary() const { return progress_->summary(); }
-Result<std::vector<Message>> StoredTask::messages() const { return progress_->messages(); }
-Result<std::vector<StoredCall>> StoredTask::calls() const { return progress_->calls(); }
-Result<std::vector<PlanItem>> StoredTask::plan() const { return progress_->plan(); }
-Result<std::string> StoredTask::read_output(std::uint64_t call, std::uint64_t offset, std::size_t max_bytes) const {
+const TaskId& StoredTask::id() const {
+  return progress_->id();
+}
+const TaskSpec& StoredTask::spec() const {
+  return progress_->spec();
+}
+Result<TaskSummary> StoredTask::summary() const {
+  return progress_->summary();
+}
+Result<std::vector<Message>> StoredTask::messages() const {
+  return progress_->messages();
+}
+Result<std::vector<StoredCall>> StoredTask::calls() const {
+  return progress_->calls();
+}
+Result<std::vector<PlanItem>> StoredTask::plan() const {
+  return progress_->plan();
+}
+Result<std::string> StoredTask::read_output(std::uint64_t call, std::uint64_t offset,
+                                            std::size_t max_bytes) const {
   return progress_->read_output(call, offset, max_bytes);
 }
-StoredTask::Progress& StoredTask::progress() { return *progress_; }
+StoredTask::Progress& StoredTask::progress() {
+  return *progress_;
+}
 
 }  // namespace anchorhold::agent

@@ -1,13 +1,14 @@
 #include "text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace anchorhold::agent {
 namespace {
 
-bool continuation(unsigned char c) { return (c & 0xc0) == 0x80; }
+bool continuation(unsigned char c) {
+  return (c & 0xc0) == 0x80;
+}
 
 struct Sequence {
   std::size_t length;  // bytes to take
@@ -16,10 +17,15 @@ struct Sequence {
 
 // Well-formed sequences: Unicode 15, table 3-7.
 Sequence sequence_at(std::string_view bytes, std::size_t at) {
-  auto byte = [&](std::size_t i) { return at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0u; };
+  auto byte = [&](std::size_t i) {
+    return at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0u;
+  };
   unsigned first = byte(0);
   if (first < 0x80) return {1, first != 0};
-  std::size_t length = first >= 0xc2 && first <= 0xdf ? 2 : first >= 0xe0 && first <= 0xef ? 3 : first >= 0xf0 && first <= 0xf4 ? 4 : 0;
+  std::size_t length = first >= 0xc2 && first <= 0xdf   ? 2
+                       : first >= 0xe0 && first <= 0xef ? 3
+                       : first >= 0xf0 && first <= 0xf4 ? 4
+                                                        : 0;
   if (length == 0) return {1, false};
   unsigned low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
   unsigned high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
@@ -60,16 +66,20 @@ std::string_view prefix_at_boundary(std::string_view text, std::size_t max_bytes
 std::string_view suffix_at_boundary(std::string_view text, std::size_t max_bytes) {
   if (text.size() <= max_bytes) return text;
   std::size_t begin = text.size() - max_bytes;
-  for (int i = 0; i < 3 && begin < text.size() && continuation(static_cast<unsigned char>(text[begin])); ++i) ++begin;
+  for (int i = 0; i < 3 && begin < text.size() && continuation(static_cast<unsigned char>(text[begin])); ++i)
+    ++begin;
   return text.substr(begin);
 }
 
 std::string one_line(std::string_view text, std::size_t max_bytes) {
-  while (!text.empty() && (text.front() == '\n' || text.front() == ' ' || text.front() == '\r')) text.remove_prefix(1);
+  while (!text.empty() && (text.front() == '\n' || text.front() == ' ' || text.front() == '\r'))
+    text.remove_prefix(1);
   auto end = text.find('\n');
   bool more = end != text.npos && text.find_first_not_of(" \r\n\t", end) != text.npos;
   std::string line = clean_utf8(text.substr(0, std::min(end, max_bytes * 4)));
-  std::replace_if(line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; },
+      ' ');
   if (line.size() > max_bytes) {
     line = prefix_at_boundary(line, max_bytes);
     more = true;

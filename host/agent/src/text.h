@@ -8,7 +8,8 @@
 
 namespace anchorhold::agent {
 
-// Invalid UTF-8 becomes U+FFFD (one for each maximal ill-formed part, Unicode 15 section 3.9) and NUL too. Counts them.
+// Invalid UTF-8 becomes U+FFFD (one for each maximal ill-formed part, Unicode 15 section 3.9) and NUL too.
+// Counts them.
 std::string clean_utf8(std::string_view bytes, std::size_t* replaced = nullptr);
 
 // The longest prefix of at most max_bytes, or suffix, that does not cut a UTF-8 sequence.

@@ -29,7 +29,9 @@ const Tool* find_tool(const ToolSet& tools, std::string_view name) {
   return nullptr;
 }
 
-ToolOutcome tool_ok(std::string text, std::string summary) { return {ToolVerdict::ok, std::move(text), std::move(summary), {}}; }
+ToolOutcome tool_ok(std::string text, std::string summary) {
+  return {ToolVerdict::ok, std::move(text), std::move(summary), {}};
+}
 
 ToolOutcome tool_error(std::string text) {
   std::string summary = one_line(text);

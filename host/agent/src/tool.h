@@ -1,5 +1,6 @@
-// What the model can call. A tool gets arguments that fit its schema, and answers with an outcome: whatever goes wrong is
-// text for the model, never the end of the task. Tools have no state of their own and are used by the task's thread only.
+// What the model can call. A tool gets arguments that fit its schema, and answers with an outcome: whatever
+// goes wrong is text for the model, never the end of the task. Tools have no state of their own and are used
+// by the task's thread only.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,8 @@
 
 namespace anchorhold::agent {
 
-// Background jobs of this run that may still be running. The guest goes with the host process, so they are not stored.
+// Background jobs of this run that may still be running. The guest goes with the host process, so they are
+// not stored.
 using RunningJobs = std::set<JobId>;
 
 struct ToolContext {
@@ -28,8 +30,8 @@ struct ToolContext {
   RunningJobs& jobs;
   std::uint64_t call_number;
   std::stop_token stop;
-  std::size_t result_cap;  // bytes of a result that go to the model
-  std::uint64_t stored_output_left;  // bytes of full output that may still be stored for this task
+  std::size_t result_cap;             // bytes of a result that go to the model
+  std::uint64_t stored_output_left;   // bytes of full output that may still be stored for this task
   std::filesystem::path output_file;  // where this call's full output goes
   std::function<void(OutputStream, std::string_view)> live;  // output as it arrives, for whoever watches
 

@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "text.h"
 #include "tool.h"
@@ -18,11 +17,12 @@ struct Lines {
   std::string bytes;
   std::uint64_t last = 0;  // number of the last line in it, also when it is cut; 0: none
   bool at_end = false;
-  bool cut = false;        // the last line is longer than fits
-  bool too_far = false;    // the line was not found within max_scan_bytes
+  bool cut = false;      // the last line is longer than fits
+  bool too_far = false;  // the line was not found within max_scan_bytes
 };
 
-Result<Lines> read_lines(FileAccess& files, const std::string& path, std::uint64_t first, std::uint64_t count, std::size_t cap) {
+Result<Lines> read_lines(FileAccess& files, const std::string& path, std::uint64_t first, std::uint64_t count,
+                         std::size_t cap) {
   Lines lines;
   std::uint64_t line = 1;
   for (std::uint64_t offset = 0;;) {
@@ -64,7 +64,8 @@ Result<Lines> read_lines(FileAccess& files, const std::string& path, std::uint64
 class ReadFile : public Tool {
  public:
   ToolSpec spec() const override {
-    return {"read_file", "Reads a text file, or lines of it. Bytes that are not UTF-8 are shown as \xef\xbf\xbd.",
+    return {"read_file",
+            "Reads a text file, or lines of it. Bytes that are not UTF-8 are shown as \xef\xbf\xbd.",
             R"({"type":"object","additionalProperties":false,"required":["path"],"properties":{
 "path":{"type":"string","minLength":1,"maxLength":4096,"description":"for example /mnt/report/notes.txt"},
 "first_line":{"type":"integer","minimum":1,"description":"1 if left out"},
@@ -81,22 +82,31 @@ class ReadFile : public Tool {
     auto beginning = context.files.read(path, 0, 8192);
     if (!beginning) return tool_error(beginning.error());
     if (looks_binary(*beginning))
-      return tool_error(fmt::format("{} is a binary file of {} bytes: look at it with shell (file, xxd, python3)", path, grouped(info->size)));
+      return tool_error(
+          fmt::format("{} is a binary file of {} bytes: look at it with shell (file, xxd, python3)", path,
+                      grouped(info->size)));
     std::uint64_t first = uint_or(input, "first_line", 1);
-    auto lines = read_lines(context.files, path, first, uint_or(input, "lines", UINT32_MAX), context.result_cap);
+    auto lines =
+        read_lines(context.files, path, first, uint_or(input, "lines", UINT32_MAX), context.result_cap);
     if (!lines) return tool_error(lines.error());
     if (lines->too_far)
-      return tool_error(fmt::format("line {} is beyond the first {} bytes: use shell (sed, awk)", first, grouped(max_scan_bytes)));
+      return tool_error(fmt::format("line {} is beyond the first {} bytes: use shell (sed, awk)", first,
+                                    grouped(max_scan_bytes)));
     if (lines->last == 0)
       return info->size == 0 ? tool_ok("[the file is empty]", "empty")
                              : tool_error(fmt::format("{} has fewer than {} lines", path, first));
     std::size_t replaced = 0;
-    std::string text = clean_utf8(lines->cut ? prefix_at_boundary(lines->bytes, lines->bytes.size()) : lines->bytes, &replaced);
+    std::string text = clean_utf8(
+        lines->cut ? prefix_at_boundary(lines->bytes, lines->bytes.size()) : lines->bytes, &replaced);
     std::string summary = counted(lines->last - first + 1, "line", "lines");
     std::string note;
-    if (lines->cut) note += fmt::format("[line {} is cut here: it is too long; use shell for the rest]", lines->last);
-    if (!lines->at_end) note += fmt::format("[the file goes on: continue with first_line {}]", lines->last + 1);
-    if (replaced > 0) note += fmt::format("[not UTF-8: {} replaced by U+FFFD; use shell to convert (iconv, python3)]", counted(replaced, "byte", "bytes"));
+    if (lines->cut)
+      note += fmt::format("[line {} is cut here: it is too long; use shell for the rest]", lines->last);
+    if (!lines->at_end)
+      note += fmt::format("[the file goes on: continue with first_line {}]", lines->last + 1);
+    if (replaced > 0)
+      note += fmt::format("[not UTF-8: {} replaced by U+FFFD; use shell to convert (iconv, python3)]",
+                          counted(replaced, "byte", "bytes"));
     if (!note.empty()) text += (text.back() == '\n' ? "" : "\n") + note;
     return tool_ok(std::move(text), std::move(summary));
   }
@@ -105,7 +115,8 @@ class ReadFile : public Tool {
 class WriteFile : public Tool {
  public:
   ToolSpec spec() const override {
-    return {"write_file", "Writes a text file: makes it, or replaces all of it. Folders above it are made as needed.",
+    return {"write_file",
+            "Writes a text file: makes it, or replaces all of it. Folders above it are made as needed.",
             R"({"type":"object","additionalProperties":false,"required":["path","content"],"properties":{
 "path":{"type":"string","minLength":1,"maxLength":4096},
 "content":{"type":"string","maxLength":16777216}}})"};
@@ -125,10 +136,12 @@ class WriteFile : public Tool {
 class EditFile : public Tool {
  public:
   ToolSpec spec() const override {
-    return {"edit_file",
-            "Replaces text in a file. old_text must stand in the file exactly once, byte for byte, including white space; give "
-            "enough of its surroundings to make it so, or set replace_all.",
-            R"({"type":"object","additionalProperties":false,"required":["path","old_text","new_text"],"properties":{
+    return {
+        "edit_file",
+        "Replaces text in a file. old_text must stand in the file exactly once, byte for byte, including "
+        "white space; give "
+        "enough of its surroundings to make it so, or set replace_all.",
+        R"({"type":"object","additionalProperties":false,"required":["path","old_text","new_text"],"properties":{
 "path":{"type":"string","minLength":1,"maxLength":4096},
 "old_text":{"type":"string","minLength":1,"maxLength":16777216},
 "new_text":{"type":"string","maxLength":16777216},
@@ -145,7 +158,8 @@ class EditFile : public Tool {
     auto content = context.files.read(path, 0, max_edit_bytes + 1);
     if (!content) return tool_error(content.error());
     if (content->size() > max_edit_bytes)
-      return tool_error(fmt::format("{} is larger than {} bytes: edit it with shell", path, grouped(max_edit_bytes)));
+      return tool_error(
+          fmt::format("{} is larger than {} bytes: edit it with shell", path, grouped(max_edit_bytes)));
     std::string edited;
     std::size_t count = 0;
     std::size_t from = 0;
@@ -156,9 +170,12 @@ class EditFile : public Tool {
       ++count;
     }
     edited.append(*content, from);
-    if (count == 0) return tool_error(fmt::format("old_text does not stand in {}: read the file and copy the text exactly", path));
+    if (count == 0)
+      return tool_error(
+          fmt::format("old_text does not stand in {}: read the file and copy the text exactly", path));
     if (count > 1 && !bool_or(input, "replace_all"))
-      return tool_error(fmt::format("old_text stands {} times in {}: give more of its surroundings, or set replace_all", count, path));
+      return tool_error(fmt::format(
+          "old_text stands {} times in {}: give more of its surroundings, or set replace_all", count, path));
     if (edited.size() > max_edit_bytes * 2) return tool_error("the edited file would be too large");
     if (auto written = context.files.write(path, edited); !written) return tool_error(written.error());
     std::string how = counted(count, "replacement", "replacements");
@@ -174,7 +191,9 @@ class List : public Tool {
 "path":{"type":"string","maxLength":4096,"description":"/mnt if left out"}}})"};
   }
 
-  std::string describe(const Json& input) const override { return one_line(string_or(input, "path", "/mnt")); }
+  std::string describe(const Json& input) const override {
+    return one_line(string_or(input, "path", "/mnt"));
+  }
 
   ToolOutcome run(const Json& input, ToolContext& context) const override {
     std::string path = guest_path(string_or(input, "path"));
@@ -185,13 +204,22 @@ class List : public Tool {
       std::string name = clean_utf8(entry.name);
       std::replace(name.begin(), name.end(), '\n', ' ');
       switch (entry.info.kind) {
-        case FileKind::directory: text += name + "/\n"; break;
-        case FileKind::symlink: text += name + " (symlink)\n"; break;
-        case FileKind::other: text += name + " (special file)\n"; break;
-        case FileKind::file: text += fmt::format("{} ({})\n", name, counted(entry.info.size, "byte", "bytes")); break;
+        case FileKind::directory:
+          text += name + "/\n";
+          break;
+        case FileKind::symlink:
+          text += name + " (symlink)\n";
+          break;
+        case FileKind::other:
+          text += name + " (special file)\n";
+          break;
+        case FileKind::file:
+          text += fmt::format("{} ({})\n", name, counted(entry.info.size, "byte", "bytes"));
+          break;
       }
     }
-    if (listing->truncated) text += fmt::format("[only the first {} are shown: use glob, or shell]\n", max_listed);
+    if (listing->truncated)
+      text += fmt::format("[only the first {} are shown: use glob, or shell]\n", max_listed);
     if (text.empty()) text = path == "/mnt" ? "[no folder is granted]" : "[the folder is empty]";
     return tool_ok(std::move(text), counted(listing->entries.size(), "entry", "entries"));
   }

@@ -1,7 +1,6 @@
+#include <algorithm>
 #include <fmt/format.h>
 #include <re2/re2.h>
-
-#include <algorithm>
 
 #include "glob.h"
 #include "text.h"
@@ -10,14 +9,14 @@
 namespace anchorhold::agent {
 namespace {
 
-constexpr std::size_t max_visited = 50'000;        // entries looked at in one search
+constexpr std::size_t max_visited = 50'000;  // entries looked at in one search
 constexpr std::size_t max_depth = 64;
 constexpr std::size_t max_in_folder = 20'000;
-constexpr std::size_t max_found = 500;             // files named by glob, lines shown by grep
-constexpr std::uint64_t max_file_bytes = 32u << 20;   // larger files are not searched
+constexpr std::size_t max_found = 500;                  // files named by glob, lines shown by grep
+constexpr std::uint64_t max_file_bytes = 32u << 20;     // larger files are not searched
 constexpr std::uint64_t max_search_bytes = 512u << 20;  // read in one search
 constexpr std::size_t chunk_bytes = 1u << 20;
-constexpr std::size_t max_line_bytes = 300;        // of a line that is shown
+constexpr std::size_t max_line_bytes = 300;  // of a line that is shown
 constexpr std::int64_t max_regex_memory = 8 << 20;
 
 struct Walk {
@@ -26,8 +25,8 @@ struct Walk {
   std::vector<std::string> unreadable;
 };
 
-// Every file below the folder, in order, symlinks not followed. `visit` gets the whole path, the path below the folder,
-// and what it is; false ends the walk.
+// Every file below the folder, in order, symlinks not followed. `visit` gets the whole path, the path below
+// the folder, and what it is; false ends the walk.
 template <typename Visit>
 Result<Walk> walk(FileAccess& files, const std::string& root, const std::stop_token& stop, Visit&& visit) {
   struct Folder {
@@ -76,7 +75,8 @@ std::string remarks(const Walk& walk) {
   std::string text;
   if (walk.truncated) text += "[there is more: search a smaller folder, or use shell]\n";
   if (!walk.unreadable.empty())
-    text += fmt::format("[{} could not be read, the first is {}]\n", counted(walk.unreadable.size(), "folder", "folders"), clean_utf8(walk.unreadable[0]));
+    text += fmt::format("[{} could not be read, the first is {}]\n",
+                        counted(walk.unreadable.size(), "folder", "folders"), clean_utf8(walk.unreadable[0]));
   return text;
 }
 
@@ -89,7 +89,8 @@ class GlobTool : public Tool {
  public:
   ToolSpec spec() const override {
     return {"glob",
-            "Finds files by name below a folder: *, ?, ** for any folders, [a-z], {a,b}. A pattern without / matches names at any depth.",
+            "Finds files by name below a folder: *, ?, ** for any folders, [a-z], {a,b}. A pattern without / "
+            "matches names at any depth.",
             R"({"type":"object","additionalProperties":false,"required":["pattern"],"properties":{
 "pattern":{"type":"string","minLength":1,"maxLength":4096,"description":"for example *.csv or data/**/2024-*.json"},
 "path":{"type":"string","maxLength":4096,"description":"the folder; /mnt if left out"}}})"};
@@ -105,7 +106,8 @@ class GlobTool : public Tool {
     auto walked = walk(context.files, without_slash(guest_path(string_or(input, "path"))), context.stop,
                        [&](const std::string& path, const std::string& relative, const FileInfo&) {
                          if (!glob->matches(relative)) return true;
-                         if (found == max_found || text.size() + path.size() > context.result_cap) return false;
+                         if (found == max_found || text.size() + path.size() > context.result_cap)
+                           return false;
                          ++found;
                          text += clean_utf8(path) + "\n";
                          return true;
@@ -154,7 +156,8 @@ class LineSearch {
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (!RE2::PartialMatch(re2::StringPiece(line.data(), line.size()), regex_)) return true;
     std::string shown = clean_utf8(prefix_at_boundary(line, max_line_bytes));
-    std::string entry = fmt::format("{}:{}: {}{}\n", clean_utf8(path), number, shown, line.size() > max_line_bytes ? " …" : "");
+    std::string entry = fmt::format("{}:{}: {}{}\n", clean_utf8(path), number, shown,
+                                    line.size() > max_line_bytes ? " …" : "");
     if (found == max_found || text.size() + entry.size() > cap_) return false;
     text += entry;
     ++found;
@@ -170,7 +173,8 @@ class Grep : public Tool {
  public:
   ToolSpec spec() const override {
     return {"grep",
-            "Finds lines by a regular expression (RE2 syntax: no look-around, no back references) in the text files below a folder, or in one file.",
+            "Finds lines by a regular expression (RE2 syntax: no look-around, no back references) in the "
+            "text files below a folder, or in one file.",
             R"({"type":"object","additionalProperties":false,"required":["pattern"],"properties":{
 "pattern":{"type":"string","minLength":1,"maxLength":4096},
 "path":{"type":"string","maxLength":4096,"description":"a folder or a file; /mnt if left out"},
@@ -206,7 +210,9 @@ class Grep : public Tool {
     auto walked = search_in(path, context, visit);
     if (!walked) return tool_error(walked.error());
     std::string text = std::move(search.text) + remarks(*walked);
-    if (skipped > 0) text += fmt::format("[{} not searched: too large or not readable]\n", counted(skipped, "file", "files"));
+    if (skipped > 0)
+      text +=
+          fmt::format("[{} not searched: too large or not readable]\n", counted(skipped, "file", "files"));
     if (text.empty()) text = "[no line matches]";
     return tool_ok(std::move(text), counted(search.found, "line", "lines"));
   }

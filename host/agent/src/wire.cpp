@@ -1,7 +1,6 @@
 #include "wire.h"
 
 #include <fmt/format.h>
-
 #include <random>
 
 #include "text.h"
@@ -21,24 +20,36 @@ ErrorCode code_of_status(long status) {
   switch (status) {
     case 400:
     case 413:
-    case 422: return ErrorCode::invalid_argument;
+    case 422:
+      return ErrorCode::invalid_argument;
     case 401:
-    case 403: return ErrorCode::permission_denied;
-    case 402: return ErrorCode::resource_exhausted;
-    case 404: return ErrorCode::not_found;
-    case 429: return ErrorCode::resource_exhausted;
-    default: return status >= 500 ? ErrorCode::unavailable : ErrorCode::failed_precondition;
+    case 403:
+      return ErrorCode::permission_denied;
+    case 402:
+      return ErrorCode::resource_exhausted;
+    case 404:
+      return ErrorCode::not_found;
+    case 429:
+      return ErrorCode::resource_exhausted;
+    default:
+      return status >= 500 ? ErrorCode::unavailable : ErrorCode::failed_precondition;
   }
 }
 
 std::string hint_of_status(long status) {
   switch (status) {
-    case 401: return "Check the key: ANTHROPIC_API_KEY, OPENAI_API_KEY or --key-file.";
-    case 402: return "The account has no credit left.";
-    case 403: return "The key may not use this model.";
-    case 404: return "Check the model's name and --base-url.";
-    case 429: return "The account's rate limit is reached; try again later.";
-    default: return {};
+    case 401:
+      return "Check the key: ANTHROPIC_API_KEY, OPENAI_API_KEY or --key-file.";
+    case 402:
+      return "The account has no credit left.";
+    case 403:
+      return "The key may not use this model.";
+    case 404:
+      return "Check the model's name and --base-url.";
+    case 429:
+      return "The account's rate limit is reached; try again later.";
+    default:
+      return {};
   }
 }
 
@@ -64,17 +75,23 @@ tl::expected<Turn, Failure> try_once(const Wire& wire, TurnObserver& observer, c
       return full;
     }
     std::string why = said.message.empty() ? std::string("no reason given") : one_line(said.message, 500);
-    return tl::unexpected(Failure{{code_of_status(head->status), fmt::format("{} answered {}: {}", wire.server, head->status, why),
-                                   hint_of_status(head->status)},
-                                  should_retry(*head), server_delay(*head, std::chrono::system_clock::now())});
+    return tl::unexpected(Failure{
+        {code_of_status(head->status), fmt::format("{} answered {}: {}", wire.server, head->status, why),
+         hint_of_status(head->status)},
+        should_retry(*head),
+        server_delay(*head, std::chrono::system_clock::now())});
   }
   // A connection that breaks after everything had come is no fault.
   if (decoder && (head || head.error().code == ErrorCode::unavailable)) {
     auto turn = decoder->finish();
     if (turn) return std::move(*turn);
-    if (head) return tl::unexpected(Failure{with_context(turn.error(), wire.server), turn.error().code == ErrorCode::unavailable, {}});
+    if (head)
+      return tl::unexpected(
+          Failure{with_context(turn.error(), wire.server), turn.error().code == ErrorCode::unavailable, {}});
   }
-  if (head) return tl::unexpected(Failure{{ErrorCode::unavailable, wire.server + " sent an empty answer", {}}, true, {}});
+  if (head)
+    return tl::unexpected(
+        Failure{{ErrorCode::unavailable, wire.server + " sent an empty answer", {}}, true, {}});
   const Error& error = head.error();
   bool again = error.code == ErrorCode::unavailable || error.code == ErrorCode::deadline_exceeded;
   return tl::unexpected(Failure{with_context(error, wire.server), again, {}});
@@ -87,7 +104,8 @@ double random_fraction() {
 
 }  // namespace
 
-Result<Turn> stream_turn(const Wire& wire, const RetryPolicy& policy, TurnObserver& observer, std::stop_token stop) {
+Result<Turn> stream_turn(const Wire& wire, const RetryPolicy& policy, TurnObserver& observer,
+                         std::stop_token stop) {
   for (unsigned made = 0;; ++made) {
     auto turn = try_once(wire, observer, stop);
     if (turn) return std::move(*turn);

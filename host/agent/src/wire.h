@@ -1,8 +1,9 @@
-// What both wires share: a request that is made again when that is worth while, and a decoder that turns the answer's
-// bytes into a turn.
+// What both wires share: a request that is made again when that is worth while, and a decoder that turns the
+// answer's bytes into a turn.
 //
-// A stream that breaks after content was shown is asked for again too. That is safe here: tools run only after a whole
-// turn has arrived and is stored, and the observer is told that what it showed is void (restarted()).
+// A stream that breaks after content was shown is asked for again too. That is safe here: tools run only
+// after a whole turn has arrived and is stored, and the observer is told that what it showed is void
+// (restarted()).
 #pragma once
 
 #include <functional>
@@ -14,8 +15,8 @@
 
 namespace anchorhold::agent {
 
-// One answer. Errors: unavailable for what another try may mend (the stream broke, the server is overloaded), anything
-// else is final.
+// One answer. Errors: unavailable for what another try may mend (the stream broke, the server is overloaded),
+// anything else is final.
 class TurnDecoder {
  public:
   virtual ~TurnDecoder() = default;
@@ -36,7 +37,8 @@ struct Wire {
   std::string server;  // for messages: "the model's server at api.example"
 };
 
-Result<Turn> stream_turn(const Wire& wire, const RetryPolicy& policy, TurnObserver& observer, std::stop_token stop);
+Result<Turn> stream_turn(const Wire& wire, const RetryPolicy& policy, TurnObserver& observer,
+                         std::stop_token stop);
 
 // The most a turn may hold, over all its blocks.
 inline constexpr std::size_t max_turn_bytes = 64u << 20;

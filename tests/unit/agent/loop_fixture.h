@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,7 +20,9 @@ namespace anchorhold::agent {
 class RecordedTask : public TaskObserver {
  public:
   void text(std::string_view delta) override { said += delta; }
-  void turn_restarted(std::string_view reason, std::chrono::milliseconds) override { restarts.emplace_back(reason); }
+  void turn_restarted(std::string_view reason, std::chrono::milliseconds) override {
+    restarts.emplace_back(reason);
+  }
   void plan(const std::vector<PlanItem>& items) override { plans.push_back(items); }
   void tool_began(const ToolCall& call) override { began.push_back(call); }
   void tool_output(const ToolCall&, OutputStream stream, std::string_view bytes) override {
@@ -90,13 +91,15 @@ inline Turn text_turn(std::string text, StopReason reason = StopReason::end_turn
 inline Turn tool_turn(std::vector<std::pair<std::string, std::string>> calls) {
   static int ids = 0;
   Turn turn{{}, StopReason::tool_use, "tool_use", "", {100, 10, 0, 0}, "m"};
-  for (auto& [name, input] : calls) turn.blocks.push_back(ToolUseBlock{"id" + std::to_string(++ids), name, input, false});
+  for (auto& [name, input] : calls)
+    turn.blocks.push_back(ToolUseBlock{"id" + std::to_string(++ids), name, input, false});
   return turn;
 }
 
 class LoopTest : public testing::Test {
  protected:
-  LoopTest() : directory_(*TemporaryDirectory::create()), store_(*TaskStore::open(directory_.path() / "tasks")) {
+  LoopTest()
+      : directory_(*TemporaryDirectory::create()), store_(*TaskStore::open(directory_.path() / "tasks")) {
     files_.grant("/mnt/report", FolderMode::read_write);
     files_.grant("/mnt/source", FolderMode::read_only);
     spec_.prompt = "Make the report";

@@ -55,7 +55,8 @@ TEST_F(LoopTest, a_script_that_runs_out_after_a_tool_completes) {
 TEST_F(LoopTest, without_a_guest_the_task_goes_on_and_shell_says_why) {
   workspace_.set_unavailable("no QEMU: install qemu-system-x86");
   FixedProvider provider({tool_turn({{"shell", R"({"command":"print x"})"}}),
-                          tool_turn({{"write_file", R"({"path":"/mnt/report/a","content":"b"})"}}), text_turn("done")});
+                          tool_turn({{"write_file", R"({"path":"/mnt/report/a","content":"b"})"}}),
+                          text_turn("done")});
   EXPECT_EQ(run(provider).end, TaskEnd::completed);
   EXPECT_EQ(observer_.outcomes[0].text, "workspace unavailable: no QEMU: install qemu-system-x86");
   EXPECT_EQ(observer_.outcomes[0].verdict, ToolVerdict::error);
@@ -81,16 +82,19 @@ TEST_F(LoopTest, wrong_calls_are_errors_for_the_model_and_the_loop_goes_on) {
   Turn broken = tool_turn({{"shell", "{\"command\": \"pri"}});
   std::get<ToolUseBlock>(broken.blocks[0]).malformed = true;
   FixedProvider provider({tool_turn({{"fly", "{}"}}), std::move(broken), tool_turn({{"shell", "[]"}}),
-                          tool_turn({{"shell", R"({"cmd":"ls"})"}}), tool_turn({{"shell", R"({"command":5})"}}),
+                          tool_turn({{"shell", R"({"cmd":"ls"})"}}),
+                          tool_turn({{"shell", R"({"command":5})"}}),
                           tool_turn({{"shell", R"({"command":"print x","speed":1})"}}), text_turn("done")});
   EXPECT_EQ(run(provider).end, TaskEnd::completed);
   ASSERT_THAT(observer_.outcomes, SizeIs(6));
-  EXPECT_THAT(observer_.outcomes[0].text, AllOf(HasSubstr("there is no tool \"fly\""), HasSubstr("read_file")));
+  EXPECT_THAT(observer_.outcomes[0].text,
+              AllOf(HasSubstr("there is no tool \"fly\""), HasSubstr("read_file")));
   EXPECT_THAT(observer_.outcomes[1].text, HasSubstr("not valid JSON"));
   EXPECT_THAT(observer_.outcomes[2].text, HasSubstr("not a JSON object"));
   EXPECT_THAT(observer_.outcomes[3].text, HasSubstr("\"command\" is missing"));
   EXPECT_THAT(observer_.outcomes[4].text, HasSubstr("must be of type string"));
-  EXPECT_THAT(observer_.outcomes[5].text, AllOf(HasSubstr("no argument \"speed\""), HasSubstr("timeout_seconds")));
+  EXPECT_THAT(observer_.outcomes[5].text,
+              AllOf(HasSubstr("no argument \"speed\""), HasSubstr("timeout_seconds")));
   for (const auto& outcome : observer_.outcomes) EXPECT_EQ(outcome.verdict, ToolVerdict::error);
   EXPECT_THAT(workspace_.started(), IsEmpty());
 }
@@ -118,7 +122,12 @@ TEST_F(LoopTest, text_cut_at_the_output_limit_is_continued_but_not_for_ever) {
 }
 
 TEST_F(LoopTest, a_paused_turn_is_sent_back_as_it_is) {
-  Turn paused{{OpaqueBlock{"server_tool_use", R"({"type":"server_tool_use","id":"s1"})"}}, StopReason::pause_turn, "pause_turn", "", {}, ""};
+  Turn paused{{OpaqueBlock{"server_tool_use", R"({"type":"server_tool_use","id":"s1"})"}},
+              StopReason::pause_turn,
+              "pause_turn",
+              "",
+              {},
+              ""};
   FixedProvider provider({std::move(paused), text_turn("found it")});
   auto outcome = run(provider);
   EXPECT_EQ(outcome.end, TaskEnd::completed);
@@ -185,7 +194,8 @@ TEST_F(LoopTest, the_time_limit_kills_a_running_command) {
 }
 
 TEST_F(LoopTest, a_stop_kills_the_running_command_and_the_task_can_be_resumed) {
-  FixedProvider provider({tool_turn({{"shell", R"({"command":"print begun;wait"})"}, {"shell", R"({"command":"print second"})"}}),
+  FixedProvider provider({tool_turn({{"shell", R"({"command":"print begun;wait"})"},
+                                     {"shell", R"({"command":"print second"})"}}),
                           text_turn("done")});
   make_task();
   std::stop_source stop;
@@ -202,7 +212,8 @@ TEST_F(LoopTest, a_stop_kills_the_running_command_and_the_task_can_be_resumed) {
   ASSERT_THAT(workspace_.started(), SizeIs(2));
   EXPECT_EQ(workspace_.started()[1].command, "print second");
   const auto& results = provider.requests[1].messages.back().blocks;
-  EXPECT_THAT(std::get<ToolResultBlock>(results[0]).text, AllOf(HasSubstr("begun"), HasSubstr("killed on request")));
+  EXPECT_THAT(std::get<ToolResultBlock>(results[0]).text,
+              AllOf(HasSubstr("begun"), HasSubstr("killed on request")));
 }
 
 TEST_F(LoopTest, a_stop_before_the_first_turn_asks_nothing) {
@@ -214,7 +225,8 @@ TEST_F(LoopTest, a_stop_before_the_first_turn_asks_nothing) {
 }
 
 TEST_F(LoopTest, a_failed_model_connection_fails_the_task_which_can_be_resumed) {
-  FixedProvider provider({fail(ErrorCode::unavailable, "connecting to the model: refused", "Is it running?"), text_turn("done")});
+  FixedProvider provider({fail(ErrorCode::unavailable, "connecting to the model: refused", "Is it running?"),
+                          text_turn("done")});
   auto outcome = run(provider);
   EXPECT_EQ(outcome.end, TaskEnd::failed);
   EXPECT_EQ(outcome.reason, "connecting to the model: refused");
@@ -246,8 +258,8 @@ TEST_F(LoopTest, every_call_is_an_event_before_it_runs_and_none_runs_without) {
   run(provider);
   std::vector<std::string> names;
   for (const auto& event : events_.recorded) names.emplace_back(event.name().text);
-  EXPECT_THAT(names, ElementsAre("gen_ai.client.inference.operation.details", "anchorhold.tool.call", "anchorhold.tool.result",
-                                 "gen_ai.client.inference.operation.details"));
+  EXPECT_THAT(names, ElementsAre("gen_ai.client.inference.operation.details", "anchorhold.tool.call",
+                                 "anchorhold.tool.result", "gen_ai.client.inference.operation.details"));
   task_.reset();
   events_.broken = true;
   FixedProvider again({tool_turn({{"shell", R"({"command":"print x"})"}}), text_turn("done")});
@@ -266,7 +278,8 @@ TEST_F(LoopTest, the_prompt_states_the_grants_that_are_in_force) {
   open.folders.clear();
   open.network_hosts = {"pypi.example:443"};
   std::string other = system_prompt(open, spec_.limits, true);
-  EXPECT_THAT(other, AllOf(HasSubstr("No folder"), HasSubstr("pypi.example:443"), HasSubstr("ask_user"), Not(HasSubstr("/mnt/report"))));
+  EXPECT_THAT(other, AllOf(HasSubstr("No folder"), HasSubstr("pypi.example:443"), HasSubstr("ask_user"),
+                           Not(HasSubstr("/mnt/report"))));
 }
 
 TEST_F(LoopTest, old_results_are_shortened_to_fit_and_stay_readable) {
@@ -279,7 +292,8 @@ TEST_F(LoopTest, old_results_are_shortened_to_fit_and_stay_readable) {
   provider.model_limits = {8'000, 1'000};
   EXPECT_EQ(run(provider).end, TaskEnd::completed);
   const auto& last = provider.requests.back().messages;
-  EXPECT_THAT(std::get<ToolResultBlock>(last[2].blocks[0]).text, HasSubstr("read_output, call 1, gives it again"));
+  EXPECT_THAT(std::get<ToolResultBlock>(last[2].blocks[0]).text,
+              HasSubstr("read_output, call 1, gives it again"));
   EXPECT_THAT(observer_.notices, Not(IsEmpty()));
   EXPECT_THAT(observer_.outcomes[12].text, HasSubstr("next offset 2000"));
   // What is stored is whole.
@@ -302,11 +316,13 @@ TEST_F(LoopTest, old_results_are_shortened_to_fit_and_stay_readable) {
 
 TEST_F(LoopTest, a_full_window_shortens_and_asks_again_then_gives_up) {
   Turn full{{}, StopReason::context_exceeded, "model_context_window_exceeded", "", {}, ""};
-  FixedProvider provider({tool_turn({{"shell", R"({"command":"flood 2000"})"}}), tool_turn({{"shell", R"({"command":"flood 2000"})"}}),
-                          full, text_turn("done")});
+  FixedProvider provider({tool_turn({{"shell", R"({"command":"flood 2000"})"}}),
+                          tool_turn({{"shell", R"({"command":"flood 2000"})"}}), full, text_turn("done")});
   EXPECT_EQ(run(provider).end, TaskEnd::completed);
-  EXPECT_THAT(std::get<ToolResultBlock>(provider.requests[3].messages[2].blocks[0]).text, HasSubstr("shortened"));
-  EXPECT_THAT(std::get<ToolResultBlock>(provider.requests[3].messages[4].blocks[0]).text, Not(HasSubstr("shortened")));
+  EXPECT_THAT(std::get<ToolResultBlock>(provider.requests[3].messages[2].blocks[0]).text,
+              HasSubstr("shortened"));
+  EXPECT_THAT(std::get<ToolResultBlock>(provider.requests[3].messages[4].blocks[0]).text,
+              Not(HasSubstr("shortened")));
   task_.reset();
   FixedProvider hopeless({full, full});
   auto outcome = run(hopeless);
@@ -317,11 +333,13 @@ TEST_F(LoopTest, a_full_window_shortens_and_asks_again_then_gives_up) {
 TEST_F(LoopTest, asks_the_person_or_says_that_nobody_is_there) {
   EXPECT_THAT(call("ask_user", R"({"question":"Which year?"})").text, HasSubstr("nobody is there"));
   std::vector<std::string> offered;
-  ask_user_ = [&](const std::string& question, const std::vector<std::string>& choices, std::stop_token) -> Result<std::string> {
+  ask_user_ = [&](const std::string& question, const std::vector<std::string>& choices,
+                  std::stop_token) -> Result<std::string> {
     offered = choices;
     return question + " 2024";
   };
-  EXPECT_EQ(call("ask_user", R"({"question":"Which year?","choices":["2023","2024"]})").text, "Which year? 2024");
+  EXPECT_EQ(call("ask_user", R"({"question":"Which year?","choices":["2023","2024"]})").text,
+            "Which year? 2024");
   EXPECT_THAT(offered, ElementsAre("2023", "2024"));
 }
 

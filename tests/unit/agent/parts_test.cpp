@@ -1,11 +1,10 @@
 // Patterns, schemas, captured output, keys, scripts: tables of cases.
+#include <cstdlib>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cstdlib>
 
 #include "agent/keys.h"
 #include "agent/provider.h"
@@ -30,15 +29,32 @@ TEST(Glob, matches) {
     const char* path;
     bool matches;
   } cases[] = {
-      {"*.csv", "a.csv", true},          {"*.csv", "deep/er/a.csv", true},   {"*.csv", "a.csv.bak", false},
-      {"data/*.csv", "data/a.csv", true}, {"data/*.csv", "data/x/a.csv", false}, {"data/**/*.csv", "data/a.csv", true},
-      {"data/**/*.csv", "data/x/y/a.csv", true}, {"**", "any/thing", true},  {"a/**", "a/b/c", true},
-      {"a/**", "b/a/c", false},          {"?.txt", "a.txt", true},           {"?.txt", "ab.txt", false},
-      {"[a-c].txt", "b.txt", true},      {"[!a-c].txt", "b.txt", false},     {"[]x].txt", "].txt", true},
-      {"{a,b}.txt", "b.txt", true},      {"{a,b/{c,d}}.txt", "b/d.txt", true}, {"{a,b}.txt", "c.txt", false},
-      {"\\*.txt", "*.txt", true},        {"\\*.txt", "a.txt", false},        {"./x/*", "x/y", true},
-      {"*", ".hidden", true},            {"x**y", "xay", true},              {"", "a", false},
-      {"**/x/**/y", "a/x/b/c/y", true},  {"**/x/**/y", "a/b/y", false},
+      {"*.csv", "a.csv", true},
+      {"*.csv", "deep/er/a.csv", true},
+      {"*.csv", "a.csv.bak", false},
+      {"data/*.csv", "data/a.csv", true},
+      {"data/*.csv", "data/x/a.csv", false},
+      {"data/**/*.csv", "data/a.csv", true},
+      {"data/**/*.csv", "data/x/y/a.csv", true},
+      {"**", "any/thing", true},
+      {"a/**", "a/b/c", true},
+      {"a/**", "b/a/c", false},
+      {"?.txt", "a.txt", true},
+      {"?.txt", "ab.txt", false},
+      {"[a-c].txt", "b.txt", true},
+      {"[!a-c].txt", "b.txt", false},
+      {"[]x].txt", "].txt", true},
+      {"{a,b}.txt", "b.txt", true},
+      {"{a,b/{c,d}}.txt", "b/d.txt", true},
+      {"{a,b}.txt", "c.txt", false},
+      {"\\*.txt", "*.txt", true},
+      {"\\*.txt", "a.txt", false},
+      {"./x/*", "x/y", true},
+      {"*", ".hidden", true},
+      {"x**y", "xay", true},
+      {"", "a", false},
+      {"**/x/**/y", "a/x/b/c/y", true},
+      {"**/x/**/y", "a/b/y", false},
   };
   for (const auto& c : cases) {
     auto glob = Glob::parse(c.pattern);
@@ -64,7 +80,8 @@ TEST(Glob, hostile_patterns_are_refused_or_quick) {
 }
 
 TEST(Schema, faults_are_named) {
-  auto schema = *parse_json(R"({"type":"object","additionalProperties":false,"required":["path"],"properties":{
+  auto schema =
+      *parse_json(R"({"type":"object","additionalProperties":false,"required":["path"],"properties":{
     "path":{"type":"string","minLength":1,"maxLength":5},"n":{"type":"integer","minimum":1,"maximum":9},"b":{"type":"boolean"},
     "mode":{"type":"string","enum":["x","y"]},"list":{"type":"array","minItems":1,"maxItems":2,"items":{"type":"object","required":["t"],"properties":{"t":{"type":"string"}}}}}})");
   const std::pair<const char*, const char*> bad[] = {
@@ -102,8 +119,9 @@ TEST(Tools, every_schema_is_an_object_s_and_every_name_is_taken_by_the_services)
     EXPECT_FALSE(bool_or(*schema, "additionalProperties", true)) << spec.name;
     EXPECT_FALSE(spec.description.empty());
   }
-  EXPECT_THAT(names, testing::UnorderedElementsAre("shell", "shell_job", "read_output", "read_file", "write_file", "edit_file", "list",
-                                                   "glob", "grep", "plan", "ask_user", "deliver"));
+  EXPECT_THAT(names, testing::UnorderedElementsAre("shell", "shell_job", "read_output", "read_file",
+                                                   "write_file", "edit_file", "list", "glob", "grep", "plan",
+                                                   "ask_user", "deliver"));
 }
 
 class Captured : public testing::Test {
@@ -116,7 +134,9 @@ TEST_F(Captured, what_fits_is_whole_and_makes_no_file) {
   CapturedOutput output(file_, 100, 1000);
   output.add("a\xff");
   output.add("b");
-  EXPECT_EQ(output.text(1), "a\xef\xbf\xbd" "b");
+  EXPECT_EQ(output.text(1),
+            "a\xef\xbf\xbd"
+            "b");
   EXPECT_EQ(output.stored(), 0u);
   EXPECT_FALSE(std::filesystem::exists(file_));
 }
@@ -126,7 +146,8 @@ TEST_F(Captured, what_does_not_fit_is_head_and_tail_and_a_file_whatever_the_piec
   for (int i = 0; all.size() < 5000; ++i) all += "line " + std::to_string(i) + "\n";
   for (std::size_t piece : {1u, 7u, 99u, 100u, 101u, 4096u, 10000u}) {
     CapturedOutput output(file_, 100, 10'000);
-    for (std::size_t at = 0; at < all.size(); at += piece) output.add(std::string_view(all).substr(at, piece));
+    for (std::size_t at = 0; at < all.size(); at += piece)
+      output.add(std::string_view(all).substr(at, piece));
     EXPECT_EQ(*read_file(file_, 1 << 20), all);
     EXPECT_EQ(output.stored(), all.size());
     std::string text = output.text(7);
@@ -210,7 +231,8 @@ TEST_F(Keys, providers_want_a_key_where_one_is_needed) {
   ASSERT_FALSE(open);
   EXPECT_THAT(open.error().message, HasSubstr("unencrypted"));
   EXPECT_TRUE(make_provider({"anthropic:claude", "", file("sk-abc"), 0}));
-  for (const char* model : {"", "claude", "anthropic:", "other:x", ":x"}) EXPECT_FALSE(make_provider({model, "", "", 0})) << model;
+  for (const char* model : {"", "claude", "anthropic:", "other:x", ":x"})
+    EXPECT_FALSE(make_provider({model, "", "", 0})) << model;
   EXPECT_EQ(make_provider({"scripted:/no/such/file", "", "", 0}).error().code, ErrorCode::not_found);
 }
 
@@ -220,7 +242,8 @@ TEST(Script, faults_name_the_turn) {
       {"{}", "no array \"turns\""},
       {R"({"turns":[5]})", "turn 1: is not an object"},
       {R"({"turns":[{"content":[]}]})", "turn 1: \"content\""},
-      {R"({"turns":[{"content":[{"type":"text","text":"a"}]},{"content":[{"text":"a"}]}]})", "turn 2: a block has no"},
+      {R"({"turns":[{"content":[{"type":"text","text":"a"}]},{"content":[{"text":"a"}]}]})",
+       "turn 2: a block has no"},
       {R"({"turns":[{"content":[{"type":"tool_use","name":"x","input":5}]}]})", "turn 1: the \"input\""},
   };
   for (const auto& [text, message] : bad) {
@@ -231,10 +254,14 @@ TEST(Script, faults_name_the_turn) {
 }
 
 TEST(Script, last_result_is_filled_in_everywhere_and_never_twice) {
-  auto script = ScriptedProvider::parse(R"({"turns":[{"content":[{"type":"text","text":"[{{last_result}}] [{{last_result}}]"},
-    {"type":"tool_use","name":"write_file","input":{"path":"p","deep":[{"x":"{{last_result}}"}]}}],"stop_reason":"max_tokens"}]})", "s");
+  auto script = ScriptedProvider::parse(
+      R"({"turns":[{"content":[{"type":"text","text":"[{{last_result}}] [{{last_result}}]"},
+    {"type":"tool_use","name":"write_file","input":{"path":"p","deep":[{"x":"{{last_result}}"}]}}],"stop_reason":"max_tokens"}]})",
+      "s");
   TurnRequest request;
-  request.messages = {{Role::user, {ToolResultBlock{"1", "older", false}, ToolResultBlock{"2", "say {{last_result}}", false}}}};
+  request.messages = {
+      {Role::user,
+       {ToolResultBlock{"1", "older", false}, ToolResultBlock{"2", "say {{last_result}}", false}}}};
   TurnObserver nobody;
   auto turn = (*script)->stream(request, nobody, {});
   ASSERT_TRUE(turn);
@@ -262,7 +289,9 @@ TEST(Context, fits_by_shortening_the_oldest_or_says_that_it_cannot) {
   TurnRequest request;
   request.messages.push_back({Role::user, {TextBlock{"go", {}}}});
   for (int i = 0; i < 10; ++i) {
-    request.messages.push_back({Role::assistant, {ToolUseBlock{"i", "write_file", R"({"content":")" + std::string(2000, 'c') + "\"}", false}}});
+    request.messages.push_back(
+        {Role::assistant,
+         {ToolUseBlock{"i", "write_file", R"({"content":")" + std::string(2000, 'c') + "\"}", false}}});
     request.messages.push_back({Role::user, {ToolResultBlock{"i", std::string(2000, 'r'), false}}});
   }
   TokenEstimate estimate;

@@ -1,10 +1,9 @@
 // A host that is killed at any moment: the task goes on where it was, and no tool call runs twice.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <fstream>
 #include <map>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "loop_fixture.h"
 

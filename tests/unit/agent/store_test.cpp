@@ -1,9 +1,8 @@
-#include "agent/task_store.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "agent/task_store.h"
 #include "base/files.h"
 #include "database/database.h"
 
@@ -21,7 +20,8 @@ class StoreTest : public testing::Test {
     TaskSpec made;
     made.prompt = "Make it \"so\"\n";
     made.provider = {"anthropic:claude", "http://localhost:1/v1", "/keys/k", 1000};
-    made.grants.folders = {{"/home/a", "/mnt/a", FolderMode::read_write}, {"/home/b", "/mnt/b", FolderMode::read_write_no_delete}};
+    made.grants.folders = {{"/home/a", "/mnt/a", FolderMode::read_write},
+                           {"/home/b", "/mnt/b", FolderMode::read_write_no_delete}};
     made.grants.network_hosts = {"x:443"};
     made.grants.cpus = 2;
     made.grants.memory = ByteSize::gib(1);
@@ -61,7 +61,8 @@ TEST_F(StoreTest, relative_scripts_and_keys_become_absolute) {
   relative.provider.model = "scripted:demo.json";
   relative.provider.key_file = "key";
   auto task = store_.create(relative, clock_);
-  EXPECT_EQ(task->spec().provider.model, "scripted:" + (std::filesystem::current_path() / "demo.json").string());
+  EXPECT_EQ(task->spec().provider.model,
+            "scripted:" + (std::filesystem::current_path() / "demo.json").string());
   EXPECT_TRUE(task->spec().provider.key_file.is_absolute());
 }
 
@@ -94,7 +95,8 @@ TEST_F(StoreTest, a_damaged_task_harms_no_other) {
   TaskId newer = store_.create(spec(), clock_)->id();
   auto folder = directory_.path() / "tasks";
   ASSERT_TRUE(write_file_atomic(folder / bad.value() / "task.db", std::string(4096, 'x')));
-  auto database = database::Database::open(folder / newer.value() / "task.db", database::Database::Mode::read_write);
+  auto database =
+      database::Database::open(folder / newer.value() / "task.db", database::Database::Mode::read_write);
   ASSERT_TRUE(database->run("PRAGMA user_version = 99"));
   std::vector<std::string> damaged;
   auto tasks = store_.list(&damaged);
@@ -123,7 +125,8 @@ TEST_F(StoreTest, what_a_crash_left_half_made_is_no_task_and_goes) {
   auto half = directory_.path() / "tasks" / ".halfmade";
   ASSERT_TRUE(make_directories(half / "outputs"));
   EXPECT_THAT(*store_.list(), IsEmpty());
-  std::filesystem::last_write_time(half, std::filesystem::file_time_type::clock::now() - std::chrono::hours(48));
+  std::filesystem::last_write_time(half,
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(48));
   ASSERT_TRUE(TaskStore::open(directory_.path() / "tasks"));
   EXPECT_FALSE(std::filesystem::exists(half));
 }

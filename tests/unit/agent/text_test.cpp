@@ -17,13 +17,16 @@ TEST(Text, invalid_utf8_is_replaced_and_counted) {
     std::size_t replaced;
   } cases[] = {
       {"plain é 🌍", "plain é 🌍", 0},
-      {std::string("a\0b", 3), "a\xef\xbf\xbd" "b", 1},
+      {std::string("a\0b", 3),
+       "a\xef\xbf\xbd"
+       "b",
+       1},
       {"\xff", "\xef\xbf\xbd", 1},
-      {"M\xfcller", "M\xef\xbf\xbdller", 1},                            // Latin-1
-      {"\xe2\x82", "\xef\xbf\xbd", 1},                                  // cut
-      {"\xe2\x82(", "\xef\xbf\xbd(", 1},                                // broken off
-      {"\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd", 2},                      // overlong
-      {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd", 3},      // surrogate
+      {"M\xfcller", "M\xef\xbf\xbdller", 1},                                        // Latin-1
+      {"\xe2\x82", "\xef\xbf\xbd", 1},                                              // cut
+      {"\xe2\x82(", "\xef\xbf\xbd(", 1},                                            // broken off
+      {"\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd", 2},                                  // overlong
+      {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd", 3},                  // surrogate
       {"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd", 4},  // beyond U+10FFFF
       {"\xf0\x9f\x8c", "\xef\xbf\xbd", 1},
   };
@@ -106,12 +109,14 @@ TEST(Message, text_with_more_fields_is_carried_whole) {
   EXPECT_EQ(block_to_json(*block)["citations"][0]["a"], 1);
   auto plain = block_from_json(*parse_json(R"({"type":"text","text":"x","citations":null})"));
   EXPECT_FALSE(block_to_json(*plain).contains("citations"));
-  auto parts = block_from_json(*parse_json(R"({"type":"tool_result","tool_use_id":"i","content":[{"type":"text","text":"a"},{"type":"image"},{"type":"text","text":"b"}]})"));
+  auto parts = block_from_json(*parse_json(
+      R"({"type":"tool_result","tool_use_id":"i","content":[{"type":"text","text":"a"},{"type":"image"},{"type":"text","text":"b"}]})"));
   EXPECT_EQ(std::get<ToolResultBlock>(*parts).text, "ab");
 }
 
 TEST(Message, arguments_are_an_object_or_malformed) {
-  const std::pair<const char*, const char*> good[] = {{"", "{}"}, {" \n", "{}"}, {R"({"a":1})", R"({"a":1})"}, {R"("{\"a\":1}")", R"({"a":1})"}};
+  const std::pair<const char*, const char*> good[] = {
+      {"", "{}"}, {" \n", "{}"}, {R"({"a":1})", R"({"a":1})"}, {R"("{\"a\":1}")", R"({"a":1})"}};
   for (const auto& [given, input] : good) {
     ToolUseBlock use;
     set_input(use, given);

@@ -10,15 +10,19 @@ using testing::SizeIs;
 
 class ToolsTest : public LoopTest {
  protected:
-  std::string text(std::string name, std::string input) { return call(std::move(name), std::move(input)).text; }
+  std::string text(std::string name, std::string input) {
+    return call(std::move(name), std::move(input)).text;
+  }
 };
 
 TEST_F(ToolsTest, read_file) {
   files_.put("/mnt/report/a.txt", "one\ntwo\nthree\nfour");
   EXPECT_EQ(text("read_file", R"({"path":"/mnt/report/a.txt"})"), "one\ntwo\nthree\nfour");
-  EXPECT_EQ(text("read_file", R"({"path":"report/a.txt","first_line":2,"lines":2})"), "two\nthree\n[the file goes on: continue with first_line 4]");
+  EXPECT_EQ(text("read_file", R"({"path":"report/a.txt","first_line":2,"lines":2})"),
+            "two\nthree\n[the file goes on: continue with first_line 4]");
   EXPECT_EQ(text("read_file", R"({"path":"/mnt/report/a.txt","first_line":4})"), "four");
-  EXPECT_THAT(text("read_file", R"({"path":"/mnt/report/a.txt","first_line":9})"), HasSubstr("fewer than 9 lines"));
+  EXPECT_THAT(text("read_file", R"({"path":"/mnt/report/a.txt","first_line":9})"),
+              HasSubstr("fewer than 9 lines"));
   EXPECT_THAT(text("read_file", R"({"path":"/mnt/report/absent"})"), HasSubstr("no such file"));
   EXPECT_THAT(text("read_file", R"({"path":"/etc/passwd"})"), HasSubstr("not in a granted folder"));
   EXPECT_THAT(text("read_file", R"({"path":"/mnt/report"})"), HasSubstr("is a folder"));
@@ -27,7 +31,8 @@ TEST_F(ToolsTest, read_file) {
   files_.put("/mnt/report/bin", std::string("PK\0\1", 4));
   EXPECT_THAT(text("read_file", R"({"path":"/mnt/report/bin"})"), HasSubstr("binary file"));
   files_.put("/mnt/report/latin1.csv", "M\xfcller;5\n");
-  EXPECT_THAT(text("read_file", R"({"path":"/mnt/report/latin1.csv"})"), AllOf(HasSubstr("M\xef\xbf\xbdller"), HasSubstr("not UTF-8: 1 byte ")));
+  EXPECT_THAT(text("read_file", R"({"path":"/mnt/report/latin1.csv"})"),
+              AllOf(HasSubstr("M\xef\xbf\xbdller"), HasSubstr("not UTF-8: 1 byte ")));
 }
 
 TEST_F(ToolsTest, read_file_of_large_files_goes_on_in_steps_that_cover_everything) {
@@ -37,7 +42,8 @@ TEST_F(ToolsTest, read_file_of_large_files_goes_on_in_steps_that_cover_everythin
   std::string gathered;
   int steps = 0;
   for (int line = 1; line > 0 && steps < 50; ++steps) {
-    std::string part = text("read_file", R"({"path":"/mnt/report/big","first_line":)" + std::to_string(line) + "}");
+    std::string part =
+        text("read_file", R"({"path":"/mnt/report/big","first_line":)" + std::to_string(line) + "}");
     auto note = part.find("[the file goes on: continue with first_line ");
     line = note == part.npos ? 0 : std::stoi(part.substr(note + 44));
     gathered += part.substr(0, note);
@@ -45,17 +51,21 @@ TEST_F(ToolsTest, read_file_of_large_files_goes_on_in_steps_that_cover_everythin
   EXPECT_EQ(gathered, all);
   EXPECT_GT(steps, 2);
   files_.put("/mnt/report/long", std::string(100'000, 'x') + "\nshort\n");
-  EXPECT_THAT(text("read_file", R"({"path":"/mnt/report/long"})"), AllOf(SizeIs(testing::Lt(30'000u)), HasSubstr("line 1 is cut here")));
+  EXPECT_THAT(text("read_file", R"({"path":"/mnt/report/long"})"),
+              AllOf(SizeIs(testing::Lt(30'000u)), HasSubstr("line 1 is cut here")));
   EXPECT_EQ(text("read_file", R"({"path":"/mnt/report/long","first_line":2})"), "short\n");
 }
 
 TEST_F(ToolsTest, write_file_and_edit_file) {
-  EXPECT_EQ(text("write_file", R"({"path":"/mnt/report/new/a.md","content":"x\ny\nx\n"})"), "wrote 6 bytes to /mnt/report/new/a.md");
+  EXPECT_EQ(text("write_file", R"({"path":"/mnt/report/new/a.md","content":"x\ny\nx\n"})"),
+            "wrote 6 bytes to /mnt/report/new/a.md");
   EXPECT_EQ(files_.get("/mnt/report/new/a.md"), "x\ny\nx\n");
   EXPECT_THAT(text("write_file", R"({"path":"/mnt/source/a","content":"x"})"), HasSubstr("read only"));
   EXPECT_FALSE(files_.exists("/mnt/source/a"));
 
-  auto edit = [&](std::string rest) { return text("edit_file", R"({"path":"/mnt/report/new/a.md",)" + rest + "}"); };
+  auto edit = [&](std::string rest) {
+    return text("edit_file", R"({"path":"/mnt/report/new/a.md",)" + rest + "}");
+  };
   EXPECT_THAT(edit(R"("old_text":"z","new_text":"w")"), HasSubstr("does not stand"));
   EXPECT_THAT(edit(R"("old_text":"x","new_text":"w")"), HasSubstr("stands 2 times"));
   EXPECT_THAT(edit(R"("old_text":"x","new_text":"x")"), HasSubstr("nothing to do"));
@@ -63,11 +73,13 @@ TEST_F(ToolsTest, write_file_and_edit_file) {
   EXPECT_EQ(files_.get("/mnt/report/new/a.md"), "x\ny\nx\n");
   EXPECT_EQ(edit(R"("old_text":"y\nx","new_text":"Y")"), "1 replacement in /mnt/report/new/a.md");
   EXPECT_EQ(files_.get("/mnt/report/new/a.md"), "x\nY\n");
-  EXPECT_EQ(edit(R"("old_text":"\n","new_text":"--","replace_all":true)"), "2 replacements in /mnt/report/new/a.md");
+  EXPECT_EQ(edit(R"("old_text":"\n","new_text":"--","replace_all":true)"),
+            "2 replacements in /mnt/report/new/a.md");
   EXPECT_EQ(files_.get("/mnt/report/new/a.md"), "x--Y--");
   // Other bytes of the file stay as they are.
   files_.put("/mnt/report/l1", "M\xfcller;alt");
-  EXPECT_EQ(text("edit_file", R"({"path":"/mnt/report/l1","old_text":"alt","new_text":"neu"})"), "1 replacement in /mnt/report/l1");
+  EXPECT_EQ(text("edit_file", R"({"path":"/mnt/report/l1","old_text":"alt","new_text":"neu"})"),
+            "1 replacement in /mnt/report/l1");
   EXPECT_EQ(files_.get("/mnt/report/l1"), "M\xfcller;neu");
 }
 
@@ -89,11 +101,13 @@ TEST_F(ToolsTest, glob) {
   files_.put("/mnt/report/x/c.txt", "");
   files_.put("/mnt/report/.git/objects/d.csv", "");
   EXPECT_EQ(text("glob", R"({"pattern":"*.csv"})"), "/mnt/report/a.csv\n/mnt/report/x/b.csv\n");
-  EXPECT_EQ(text("glob", R"({"pattern":"x/*","path":"/mnt/report/"})"), "/mnt/report/x/b.csv\n/mnt/report/x/c.txt\n");
+  EXPECT_EQ(text("glob", R"({"pattern":"x/*","path":"/mnt/report/"})"),
+            "/mnt/report/x/b.csv\n/mnt/report/x/c.txt\n");
   EXPECT_EQ(text("glob", R"({"pattern":"*.zip"})"), "[no file matches]");
   EXPECT_THAT(text("glob", R"({"pattern":"[a"})"), HasSubstr("without ]"));
   files_.deny("/mnt/report/x");
-  EXPECT_THAT(text("glob", R"({"pattern":"*.csv"})"), AllOf(HasSubstr("a.csv"), HasSubstr("1 folder could not be read")));
+  EXPECT_THAT(text("glob", R"({"pattern":"*.csv"})"),
+              AllOf(HasSubstr("a.csv"), HasSubstr("1 folder could not be read")));
   for (int i = 0; i < 700; ++i) files_.put("/mnt/source/f" + std::to_string(i) + ".csv", "");
   EXPECT_THAT(text("glob", R"({"pattern":"*.csv"})"), HasSubstr("there is more"));
 }
@@ -103,9 +117,12 @@ TEST_F(ToolsTest, grep) {
   files_.put("/mnt/report/sub/b.py", "beta = 1\n");
   files_.put("/mnt/report/bin", std::string("beta\0", 5));
   EXPECT_EQ(text("grep", R"({"pattern":"Beta \\d+$"})"), "/mnt/report/a.txt:2: Beta 12\n");
-  EXPECT_EQ(text("grep", R"({"pattern":"beta","ignore_case":true,"path":"/mnt/report"})"), "/mnt/report/a.txt:2: Beta 12\n/mnt/report/sub/b.py:1: beta = 1\n");
-  EXPECT_EQ(text("grep", R"({"pattern":"beta","ignore_case":true,"files":"*.py"})"), "/mnt/report/sub/b.py:1: beta = 1\n");
-  EXPECT_EQ(text("grep", R"({"pattern":"gamma","path":"/mnt/report/a.txt"})"), "/mnt/report/a.txt:3: gamma\n");
+  EXPECT_EQ(text("grep", R"({"pattern":"beta","ignore_case":true,"path":"/mnt/report"})"),
+            "/mnt/report/a.txt:2: Beta 12\n/mnt/report/sub/b.py:1: beta = 1\n");
+  EXPECT_EQ(text("grep", R"({"pattern":"beta","ignore_case":true,"files":"*.py"})"),
+            "/mnt/report/sub/b.py:1: beta = 1\n");
+  EXPECT_EQ(text("grep", R"({"pattern":"gamma","path":"/mnt/report/a.txt"})"),
+            "/mnt/report/a.txt:3: gamma\n");
   EXPECT_EQ(text("grep", R"({"pattern":"nothing"})"), "[no line matches]");
   EXPECT_THAT(text("grep", R"({"pattern":"(a"})"), HasSubstr("not valid"));
   EXPECT_THAT(text("grep", R"x({"pattern":"(?=a)"})x"), HasSubstr("not valid"));
@@ -134,8 +151,10 @@ TEST_F(ToolsTest, shell_says_how_a_command_ended) {
       {"lose", "[the workspace was lost while it ran: the machine ended]"},
       {"bytes ff00", "\xef\xbf\xbd\xef\xbf\xbd\n[exit status 0]"},
   };
-  for (const auto& [command, told] : cases) EXPECT_EQ(text("shell", std::string(R"({"command":")") + command + "\"}"), told);
-  EXPECT_EQ(text("shell", R"({"command":"late","timeout_seconds":90})"), "[killed: it ran longer than its time limit of 1m 30s]");
+  for (const auto& [command, told] : cases)
+    EXPECT_EQ(text("shell", std::string(R"({"command":")") + command + "\"}"), told);
+  EXPECT_EQ(text("shell", R"({"command":"late","timeout_seconds":90})"),
+            "[killed: it ran longer than its time limit of 1m 30s]");
   EXPECT_THAT(text("shell", R"({"command":"print \u0000"})"), HasSubstr("NUL"));
 }
 
@@ -155,7 +174,8 @@ TEST_F(ToolsTest, shell_passes_on_what_it_is_given) {
 TEST_F(ToolsTest, long_output_is_cut_for_the_model_and_kept_whole) {
   auto outcome = call("shell", R"({"command":"flood 3000000"})");
   EXPECT_LT(outcome.text.size(), 30'000u);
-  EXPECT_THAT(outcome.text, AllOf(HasSubstr("line 0\n"), HasSubstr("bytes left out here; read more with read_output, call 1")));
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("line 0\n"),
+                                  HasSubstr("bytes left out here; read more with read_output, call 1")));
   EXPECT_EQ(observer_.out.size(), 3'000'000u);
   std::string kept;
   while (kept.size() < 3'000'000u) {
@@ -170,7 +190,8 @@ TEST_F(ToolsTest, long_output_is_cut_for_the_model_and_kept_whole) {
 
 TEST_F(ToolsTest, read_output) {
   FixedProvider provider({tool_turn({{"shell", R"({"command":"flood 100000"})"}}),
-                          tool_turn({{"read_output", R"({"call":1,"offset":99990})"}, {"read_output", R"({"call":1,"offset":100000})"},
+                          tool_turn({{"read_output", R"({"call":1,"offset":99990})"},
+                                     {"read_output", R"({"call":1,"offset":100000})"},
                                      {"read_output", R"({"call":77})"}}),
                           text_turn("done")});
   run(provider);

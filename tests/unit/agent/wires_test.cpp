@@ -45,13 +45,16 @@ TEST(Sse, the_standard_s_forms) {
       {"event: x\ndata: 1\ndata:  2\n\n", {"x|1\n 2"}},
       {": comment\nid: 7\nretry: 5\nunknown: z\ndata\n\n", {"message|"}},
       {"event: lonely\n\ndata: next\n\n", {"message|next"}},
-      {"\xef\xbb\xbf" "data: bom\n\n", {"message|bom"}},
+      {"\xef\xbb\xbf"
+       "data: bom\n\n",
+       {"message|bom"}},
       {"data: unfinished\n", {}},
       {"data: unfinished", {}},
       {"\n\n\n", {}},
   };
   for (const auto& c : cases) {
-    for (std::size_t piece = 1; piece <= c.bytes.size(); ++piece) EXPECT_EQ(events_of(c.bytes, piece), c.events) << c.bytes;
+    for (std::size_t piece = 1; piece <= c.bytes.size(); ++piece)
+      EXPECT_EQ(events_of(c.bytes, piece), c.events) << c.bytes;
   }
 }
 
@@ -172,8 +175,12 @@ TEST(AnthropicDecoder, hostile_streams_are_errors) {
       {"data: {\"type\":\"content_block_delta\",\"index\":4,\"delta\":{}}\n\n", ErrorCode::data_loss},
       {"data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":7}\n\n", ErrorCode::data_loss},
       {"data: " + std::string(5000, '[') + "\n\n", ErrorCode::data_loss},
-      {"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"x\"}}\n\n", ErrorCode::unavailable},
-      {"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"authentication_error\",\"message\":\"x\"}}\n\n", ErrorCode::failed_precondition},
+      {"event: error\ndata: "
+       "{\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"x\"}}\n\n",
+       ErrorCode::unavailable},
+      {"event: error\ndata: "
+       "{\"type\":\"error\",\"error\":{\"type\":\"authentication_error\",\"message\":\"x\"}}\n\n",
+       ErrorCode::failed_precondition},
       {"event: error\ndata: {\"error\":5}\n\n", ErrorCode::failed_precondition},
   };
   for (const auto& [bytes, code] : cases) {
@@ -186,7 +193,10 @@ TEST(AnthropicDecoder, hostile_streams_are_errors) {
   Heard heard;
   AnthropicDecoder decoder(heard);
   Status last;
-  for (int i = 0; i < 5000 && last; ++i) last = decoder.feed(fmt::format("data: {{\"type\":\"content_block_start\",\"index\":{},\"content_block\":{{\"type\":\"text\"}}}}\n\n", i));
+  for (int i = 0; i < 5000 && last; ++i)
+    last = decoder.feed(fmt::format(
+        "data: {{\"type\":\"content_block_start\",\"index\":{},\"content_block\":{{\"type\":\"text\"}}}}\n\n",
+        i));
   ASSERT_FALSE(last);
   EXPECT_THAT(last.error().message, HasSubstr("too many blocks"));
 }
@@ -194,10 +204,13 @@ TEST(AnthropicDecoder, hostile_streams_are_errors) {
 TEST(AnthropicDecoder, odd_events_are_passed_over) {
   Heard heard;
   AnthropicDecoder decoder(heard);
-  for (const char* odd : {"data: 5\n\n", "data: []\n\n", "data: {\"type\":\"message_delta\"}\n\n", "data: {\"type\":\"message_start\",\"message\":[]}\n\n",
-                          "data: {\"type\":\"content_block_stop\",\"index\":9}\n\n", "event: new\ndata: {}\n\n"})
+  for (const char* odd :
+       {"data: 5\n\n", "data: []\n\n", "data: {\"type\":\"message_delta\"}\n\n",
+        "data: {\"type\":\"message_start\",\"message\":[]}\n\n",
+        "data: {\"type\":\"content_block_stop\",\"index\":9}\n\n", "event: new\ndata: {}\n\n"})
     EXPECT_TRUE(decoder.feed(odd)) << odd;
-  ASSERT_TRUE(decoder.feed("data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n"));
+  ASSERT_TRUE(
+      decoder.feed("data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n"));
   auto turn = decoder.finish();
   ASSERT_TRUE(turn);
   EXPECT_THAT(turn->blocks, IsEmpty());
@@ -208,7 +221,9 @@ TEST(AnthropicBody, empty_text_and_other_wires_blocks_stay_out_and_marks_are_few
   request.system = "s";
   for (int i = 0; i < 5; ++i) {
     request.messages.push_back({Role::user, {TextBlock{"q", {}}}});
-    request.messages.push_back({Role::assistant, {TextBlock{"", {}}, OpaqueBlock{"openai.reasoning", R"({"type":"openai.reasoning"})"}}});
+    request.messages.push_back(
+        {Role::assistant,
+         {TextBlock{"", {}}, OpaqueBlock{"openai.reasoning", R"({"type":"openai.reasoning"})"}}});
   }
   request.messages.push_back({Role::user, {ToolResultBlock{"x", "y", false}}});
   Json body = anthropic_body(request, "m", 5);
@@ -243,20 +258,25 @@ TEST(OpenAiDecoder, hostile_streams_are_errors_or_passed_over) {
   };
   EXPECT_EQ(feed("data: nonsense\n\n").error().code, ErrorCode::data_loss);
   EXPECT_EQ(feed("data: {\"error\":\"busy\"}\n\n").error().code, ErrorCode::unavailable);
-  EXPECT_EQ(feed("data: {\"error\":{\"code\":\"insufficient_quota\",\"message\":\"pay\"}}\n\n").error().code, ErrorCode::failed_precondition);
-  for (const char* odd : {"data: 5\n\n", "data: {\"choices\":5}\n\n", "data: {\"choices\":[5,null]}\n\n", "data: {\"error\":null}\n\n",
+  EXPECT_EQ(feed("data: {\"error\":{\"code\":\"insufficient_quota\",\"message\":\"pay\"}}\n\n").error().code,
+            ErrorCode::failed_precondition);
+  for (const char* odd : {"data: 5\n\n", "data: {\"choices\":5}\n\n", "data: {\"choices\":[5,null]}\n\n",
+                          "data: {\"error\":null}\n\n",
                           "data: {\"choices\":[{\"delta\":{\"tool_calls\":[5,null,{}],\"content\":[]}}]}\n\n",
-                          "data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"other\"}}]}\n\n", "data: [DONE]\n\ndata: garbage\n\n"})
+                          "data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"other\"}}]}\n\n",
+                          "data: [DONE]\n\ndata: garbage\n\n"})
     EXPECT_TRUE(feed(odd)) << odd;
   std::string many;
-  for (int i = 0; i < 1100; ++i) many += fmt::format("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":{}}}]}}}}]}}\n\n", i);
+  for (int i = 0; i < 1100; ++i)
+    many += fmt::format("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":{}}}]}}}}]}}\n\n", i);
   EXPECT_FALSE(feed(many));
 }
 
 TEST(OpenAiDecoder, ids_are_made_unique) {
   Heard heard;
   OpenAiDecoder decoder(heard, OpenAiDecoder::Form::whole);
-  ASSERT_TRUE(decoder.feed(R"({"choices":[{"message":{"tool_calls":[{"index":0,"id":"same","function":{"name":"a"}},{"index":1,"id":"same","function":{"name":"b"}}]},"finish_reason":"stop"}]})"));
+  ASSERT_TRUE(decoder.feed(
+      R"({"choices":[{"message":{"tool_calls":[{"index":0,"id":"same","function":{"name":"a"}},{"index":1,"id":"same","function":{"name":"b"}}]},"finish_reason":"stop"}]})"));
   auto turn = decoder.finish();
   ASSERT_TRUE(turn);
   EXPECT_NE(std::get<ToolUseBlock>(turn->blocks[0]).id, std::get<ToolUseBlock>(turn->blocks[1]).id);
@@ -265,7 +285,9 @@ TEST(OpenAiDecoder, ids_are_made_unique) {
 TEST(OpenAiBody, results_are_messages_and_malformed_arguments_stay_json) {
   TurnRequest request;
   request.messages = {{Role::user, {TextBlock{"q", {}}}},
-                      {Role::assistant, {OpaqueBlock{"thinking", R"({"type":"thinking"})"}, ToolUseBlock{"a", "shell", "{\"x", true}, ToolUseBlock{"b", "list", "{}", false}}},
+                      {Role::assistant,
+                       {OpaqueBlock{"thinking", R"({"type":"thinking"})"},
+                        ToolUseBlock{"a", "shell", "{\"x", true}, ToolUseBlock{"b", "list", "{}", false}}},
                       {Role::user, {ToolResultBlock{"a", "one", true}, ToolResultBlock{"b", "two", false}}},
                       {Role::assistant, {OpaqueBlock{"thinking", R"({"type":"thinking"})"}}}};
   Json body = openai_body(request, "m", true);
@@ -276,10 +298,13 @@ TEST(OpenAiBody, results_are_messages_and_malformed_arguments_stay_json) {
   EXPECT_FALSE(body.contains("max_completion_tokens"));
 }
 
-HttpHead head(long status, std::map<std::string, std::string> headers = {}) { return {status, std::move(headers)}; }
+HttpHead head(long status, std::map<std::string, std::string> headers = {}) {
+  return {status, std::move(headers)};
+}
 
 TEST(Retry, statuses_as_the_official_clients) {
-  for (long status : {408, 409, 429, 500, 502, 503, 529, 599}) EXPECT_TRUE(should_retry(head(status))) << status;
+  for (long status : {408, 409, 429, 500, 502, 503, 529, 599})
+    EXPECT_TRUE(should_retry(head(status))) << status;
   for (long status : {400, 401, 403, 404, 413, 422, 301}) EXPECT_FALSE(should_retry(head(status))) << status;
   EXPECT_TRUE(should_retry(head(400, {{"x-should-retry", "true"}})));
   EXPECT_FALSE(should_retry(head(529, {{"x-should-retry", "false"}})));
@@ -288,7 +313,9 @@ TEST(Retry, statuses_as_the_official_clients) {
 
 TEST(Retry, the_server_s_delay) {
   WallTime now = std::chrono::system_clock::from_time_t(784111777);  // Sun, 06 Nov 1994 08:49:37 GMT
-  auto delay = [&](std::map<std::string, std::string> headers) { return server_delay(head(429, std::move(headers)), now); };
+  auto delay = [&](std::map<std::string, std::string> headers) {
+    return server_delay(head(429, std::move(headers)), now);
+  };
   using ms = std::chrono::milliseconds;
   EXPECT_EQ(delay({{"retry-after-ms", "250"}}), ms(250));
   EXPECT_EQ(delay({{"retry-after-ms", "250"}, {"retry-after", "9"}}), ms(250));
@@ -316,10 +343,13 @@ TEST(Retry, the_default_delay_doubles_up_to_its_limit) {
 TEST(Url, only_plain_http_addresses) {
   EXPECT_EQ(parse_url("http://localhost:11434/v1/")->path, "/v1");
   EXPECT_EQ(parse_url("https://api.example")->host, "api.example");
-  for (const char* bad : {"", "localhost", "ftp://x", "file:///etc/passwd", "http://u:p@host/", "http://host/?q=1", "http://"})
+  for (const char* bad :
+       {"", "localhost", "ftp://x", "file:///etc/passwd", "http://u:p@host/", "http://host/?q=1", "http://"})
     EXPECT_FALSE(parse_url(bad)) << bad;
-  for (const char* here : {"localhost", "127.0.0.1", "[::1]", "a.localhost"}) EXPECT_TRUE(is_loopback(here)) << here;
-  for (const char* there : {"localhost.example", "10.0.0.1", "128.0.0.1"}) EXPECT_FALSE(is_loopback(there)) << there;
+  for (const char* here : {"localhost", "127.0.0.1", "[::1]", "a.localhost"})
+    EXPECT_TRUE(is_loopback(here)) << here;
+  for (const char* there : {"localhost.example", "10.0.0.1", "128.0.0.1"})
+    EXPECT_FALSE(is_loopback(there)) << there;
 }
 
 }  // namespace

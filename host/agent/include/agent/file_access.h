@@ -1,9 +1,11 @@
-// The agent's only way to files: absolute paths as the guest sees them ("/mnt/report/data.csv"), judged by the same policy
-// and written through the same keeper as the guest's own accesses, so that the host side can do nothing the guest could
-// not. The session implements it over the mounts; tests over a map. Called from the thread that runs the task.
+// The agent's only way to files: absolute paths as the guest sees them ("/mnt/report/data.csv"), judged by
+// the same policy and written through the same keeper as the guest's own accesses, so that the host side can
+// do nothing the guest could not. The session implements it over the mounts; tests over a map. Called from
+// the thread that runs the task.
 //
-// Errors: not_found, already_exists, permission_denied (the grant's mode or policy refuses; the message says which),
-// invalid_argument (not below a granted folder, a folder where a file is needed or the other way round), resource_exhausted.
+// Errors: not_found, already_exists, permission_denied (the grant's mode or policy refuses; the message says
+// which), invalid_argument (not below a granted folder, a folder where a file is needed or the other way
+// round), resource_exhausted.
 #pragma once
 
 #include <cstdint>

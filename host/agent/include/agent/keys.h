@@ -9,8 +9,8 @@
 
 namespace anchorhold::agent {
 
-// Takes ANTHROPIC_API_KEY and OPENAI_API_KEY out of the environment, so that no program we start inherits them; they are
-// remembered for environment_key(). Call it first in main, before threads.
+// Takes ANTHROPIC_API_KEY and OPENAI_API_KEY out of the environment, so that no program we start inherits
+// them; they are remembered for environment_key(). Call it first in main, before threads.
 void withdraw_keys_from_environment();
 
 // The key withdrawn before or still in the environment; empty when there is none.

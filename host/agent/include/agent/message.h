@@ -1,5 +1,6 @@
-// The conversation with a model, in one form for all providers: that of the Messages API, to which the others translate.
-// Source: https://docs.anthropic.com/en/api/messages. JSON is held as text so that what a provider sent is carried unchanged.
+// The conversation with a model, in one form for all providers: that of the Messages API, to which the others
+// translate. Source: https://docs.anthropic.com/en/api/messages. JSON is held as text so that what a provider
+// sent is carried unchanged.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace anchorhold::agent {
 
 struct TextBlock {
   std::string text;
-  std::string carried;  // the block as received, when it has more fields than its text (citations); else empty
+  std::string
+      carried;  // the block as received, when it has more fields than its text (citations); else empty
 };
 
 struct ToolUseBlock {
@@ -50,11 +52,14 @@ struct Usage {
   std::uint64_t output_tokens = 0;
   std::uint64_t cache_read_tokens = 0;
   std::uint64_t cache_write_tokens = 0;
-  std::uint64_t total() const { return input_tokens + output_tokens + cache_read_tokens + cache_write_tokens; }
+  std::uint64_t total() const {
+    return input_tokens + output_tokens + cache_read_tokens + cache_write_tokens;
+  }
   Usage& operator+=(const Usage& other);
 };
 
-// The blocks of one message as a JSON array in the Messages API's form, and back (limits on size and depth hold).
+// The blocks of one message as a JSON array in the Messages API's form, and back (limits on size and depth
+// hold).
 std::string blocks_to_json(const std::vector<Block>& blocks);
 Result<std::vector<Block>> blocks_from_json(std::string_view json);
 

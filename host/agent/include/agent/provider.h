@@ -1,5 +1,6 @@
-// A model behind one of the wires we speak. stream() asks for one turn and reports it as it arrives. A provider is used by
-// one thread at a time; stream() blocks that thread and returns soon after a stop request.
+// A model behind one of the wires we speak. stream() asks for one turn and reports it as it arrives. A
+// provider is used by one thread at a time; stream() blocks that thread and returns soon after a stop
+// request.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ enum class StopReason {
   tool_use,
   max_tokens,
   stop_sequence,
-  pause_turn,        // send the conversation back as it is, to go on
+  pause_turn,  // send the conversation back as it is, to go on
   refusal,
   context_exceeded,  // the model's window is full
   script_end,        // a scripted provider has no more turns
@@ -60,7 +61,8 @@ class TurnObserver {
   // A tool call begins to arrive; its arguments are not complete yet.
   virtual void tool_use_began(std::string_view /*name*/) {}
   virtual void block_done(const Block&) {}
-  // The turn is asked for again, after the delay: what was shown of it is void. Nothing of it was run or kept.
+  // The turn is asked for again, after the delay: what was shown of it is void. Nothing of it was run or
+  // kept.
   virtual void restarted(std::string_view /*reason*/, std::chrono::milliseconds /*delay*/) {}
 };
 
@@ -78,15 +80,16 @@ class Provider {
   virtual std::string model() const = 0;
 };
 
-// What the person chose. Keys are never in here: they come from ANTHROPIC_API_KEY or OPENAI_API_KEY, or the key file.
+// What the person chose. Keys are never in here: they come from ANTHROPIC_API_KEY or OPENAI_API_KEY, or the
+// key file.
 struct ProviderSpec {
-  std::string model;               // "anthropic:NAME", "openai:NAME", "scripted:FILE"
-  std::string base_url;            // empty: the vendor's
-  std::filesystem::path key_file;  // empty: the environment
+  std::string model;                 // "anthropic:NAME", "openai:NAME", "scripted:FILE"
+  std::string base_url;              // empty: the vendor's
+  std::filesystem::path key_file;    // empty: the environment
   std::uint64_t context_tokens = 0;  // 0: the provider's guess
 };
-// Reads the key or the script; does not connect. A missing key is failed_precondition with a hint; for "openai:" with a
-// base URL it is not missed, since local servers want none.
+// Reads the key or the script; does not connect. A missing key is failed_precondition with a hint; for
+// "openai:" with a base URL it is not missed, since local servers want none.
 Result<std::unique_ptr<Provider>> make_provider(const ProviderSpec& spec);
 
 }  // namespace anchorhold::agent

@@ -1,5 +1,5 @@
-// A secret in memory: wiped when it ends or moves on, never copied by accident, never printed. It leaves only through
-// expose(), whose callers are few and named.
+// A secret in memory: wiped when it ends or moves on, never copied by accident, never printed. It leaves only
+// through expose(), whose callers are few and named.
 #pragma once
 
 #include <string>

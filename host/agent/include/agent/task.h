@@ -45,9 +45,10 @@ struct Grants {
 
 struct Limits {
   std::uint32_t turns = 200;
-  std::chrono::milliseconds wall_time = std::chrono::hours(2);  // of running, summed over resumptions; 0: none
-  std::uint64_t tokens = 0;                                     // in and out, cached or not; 0: none
-  std::uint32_t concurrent_jobs = 8;                            // background jobs at once
+  std::chrono::milliseconds wall_time =
+      std::chrono::hours(2);          // of running, summed over resumptions; 0: none
+  std::uint64_t tokens = 0;           // in and out, cached or not; 0: none
+  std::uint32_t concurrent_jobs = 8;  // background jobs at once
 };
 
 // Everything that is fixed when a task is made. Stored with it, so it can be resumed; holds no secret.
@@ -124,14 +125,15 @@ class TaskObserver {
   virtual void tool_ended(const ToolCall&, const ToolOutcome&) {}
   virtual void output(const Output&) {}
   virtual void usage(const Usage& /*total*/, std::uint32_t /*turns*/) {}
-  // Something the person should know that ends nothing ("older tool results were dropped from the model's view").
+  // Something the person should know that ends nothing ("older tool results were dropped from the model's
+  // view").
   virtual void notice(std::string_view) {}
   virtual void ended(const TaskOutcome&) {}
 };
 
 // Asks the person and waits; the answer, or ErrorCode::cancelled when the task is stopped meanwhile.
-using AskUser = std::function<Result<std::string>(const std::string& question, const std::vector<std::string>& choices,
-                                                  std::stop_token stop)>;
+using AskUser = std::function<Result<std::string>(
+    const std::string& question, const std::vector<std::string>& choices, std::stop_token stop)>;
 
 enum class WarmUp { at_start, at_first_sign };
 
@@ -144,16 +146,17 @@ struct TaskParts {
   Clock& clock;
   Executor& timer;   // for the wall time limit; another thread's than the task's
   AskUser ask_user;  // empty: nobody is there, and the model is told so
-  // at_start: the guest boots while the model thinks for the first time; at_first_sign: when it names the shell tool.
+  // at_start: the guest boots while the model thinks for the first time; at_first_sign: when it names the
+  // shell tool.
   WarmUp warm_up = WarmUp::at_start;
   events::EventSink* events = nullptr;  // tool calls and model calls are recorded here; none: nowhere
 };
 
 class StoredTask;  // agent/task_store.h
 
-// Runs the task from where it stands until it ends, on the calling thread. Every step is stored before the next begins:
-// after a kill at any point, opening the stored task and calling this again goes on, and no tool call is run twice.
-// An Error means that the store failed; everything else is an outcome.
+// Runs the task from where it stands until it ends, on the calling thread. Every step is stored before the
+// next begins: after a kill at any point, opening the stored task and calling this again goes on, and no tool
+// call is run twice. An Error means that the store failed; everything else is an outcome.
 Result<TaskOutcome> run_task(StoredTask& task, const TaskParts& parts, std::stop_token stop);
 
 // The system prompt for these grants; pure. `attended`: somebody can answer ask_user.

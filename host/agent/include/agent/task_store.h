@@ -1,6 +1,7 @@
-// Where tasks live: <state>/tasks/<id>/ with task.db (SQLite, WAL, synchronous=FULL) and outputs/ (what tools printed, in
-// full). One folder per task, so that removing one is removing a folder and a damaged one harms no other.
-// A StoredTask holds the task's lock: one process at a time runs it, also across crashes. Owned by one thread.
+// Where tasks live: <state>/tasks/<id>/ with task.db (SQLite, WAL, synchronous=FULL) and outputs/ (what tools
+// printed, in full). One folder per task, so that removing one is removing a folder and a damaged one harms
+// no other. A StoredTask holds the task's lock: one process at a time runs it, also across crashes. Owned by
+// one thread.
 #pragma once
 
 #include <filesystem>
@@ -17,8 +18,8 @@
 namespace anchorhold::agent {
 
 enum class TaskState {
-  ready,      // made, or interrupted between steps: run_task goes on from here
-  running,    // a process runs it now
+  ready,    // made, or interrupted between steps: run_task goes on from here
+  running,  // a process runs it now
   completed,
   stopped,
   limit,
@@ -80,7 +81,8 @@ class TaskStore {
   static Result<TaskStore> open(std::filesystem::path directory);
 
   Result<StoredTask> create(TaskSpec spec, const Clock& clock);
-  // ErrorCode::unavailable: another process runs it. not_found. data_loss: damaged, or written by a newer version.
+  // ErrorCode::unavailable: another process runs it. not_found. data_loss: damaged, or written by a newer
+  // version.
   Result<StoredTask> open_task(const TaskId& id, const Clock& clock);
   // Newest first; does not need the lock. Damaged tasks are left out and named in `damaged`.
   Result<std::vector<TaskSummary>> list(std::vector<std::string>* damaged = nullptr) const;
