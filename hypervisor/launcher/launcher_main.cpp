@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   if (const char* text = std::getenv(view_variable)) {
     auto view = decode_view(text);
     if (!view) return give_up(view.error());
+    if (auto dropped = drop_capabilities(); !dropped) return give_up(dropped.error());
     if (auto restricted = restrict_to(*view); !restricted) return give_up(restricted.error());
   }
   unsetenv(view_variable);

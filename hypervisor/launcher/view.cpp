@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/capability.h>
 #include <linux/landlock.h>
+#include <linux/securebits.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -94,6 +96,21 @@ Status restrict_to(const QemuView& view) {
   for (const char* device : {"/dev/null", "/dev/kvm"}) ANCHORHOLD_CHECK(add_rule(ruleset.get(), device, write_rights & handled));
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_errno(errno, "no_new_privs");
   if (syscall(SYS_landlock_restrict_self, ruleset.get(), 0) != 0) return fail_errno(errno, "landlock_restrict_self");
+  return {};
+}
+
+Status drop_capabilities() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2]{};
+  if (syscall(SYS_capget, &header, data) != 0) return fail_errno(errno, "capget");
+  // Without the secure bits a program that root executes has every capability again.
+  constexpr std::uint32_t setpcap = 1u << CAP_SETPCAP;
+  if ((data[0].effective & setpcap) != 0 &&
+      prctl(PR_SET_SECUREBITS, SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED,
+            0, 0, 0) != 0)
+    return fail_errno(errno, "PR_SET_SECUREBITS");
+  data[0] = data[1] = {};
+  if (syscall(SYS_capset, &header, data) != 0) return fail_errno(errno, "capset");
   return {};
 }
 

@@ -27,5 +27,7 @@ std::vector<std::filesystem::path> system_files();
 // For this thread and all it starts, for good; paths that do not exist are left out. Fails where the kernel has no
 // Landlock. Linux, Documentation/userspace-api/landlock.rst.
 Status restrict_to(const QemuView& view);
+// Gives up what root may beyond other users, for good (capabilities(7)); changes nothing for other users.
+Status drop_capabilities();
 
 }  // namespace anchorhold::hypervisor

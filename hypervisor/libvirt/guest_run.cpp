@@ -82,7 +82,8 @@ XmlOptions GuestRun::xml_options() const {
   view.read = {spec_.kernel};
   for (const auto* path : {&spec_.initrd, &spec_.rootfs})
     if (!path->empty()) view.read.push_back(*path);
-  view.write = {workshop_.driver->folder()};
+  // libvirt keeps each machine's sockets and secrets there; its own notes are elsewhere.
+  view.write = {workshop_.driver->folder() / "lib" / "qemu"};
   options.environment = {{program_variable, workshop_.launched.string()}, {view_variable, encode_view(view)}};
   return options;
 }

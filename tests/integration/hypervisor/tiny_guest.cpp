@@ -66,10 +66,15 @@ TestHost::TestHost(AccelerationChoice acceleration)
   write_initrd(std::filesystem::path(ANCHORHOLD_PROGRAM_DIR) / "../tests/tiny_init", folder() / "initrd");
 }
 
+std::filesystem::path TestHost::runtime() {
+  static TemporaryDirectory folder = TemporaryDirectory::create("ahr").value();
+  return folder.path();
+}
+
 LibvirtOptions TestHost::options() const {
   LibvirtOptions options;
   options.acceleration = acceleration_;
-  options.runtime_directory = folder() / "r";
+  options.runtime_directory = runtime();
   // What libvirt learns about QEMU takes seconds: once for all tests of a build.
   options.cache_directory = std::filesystem::path(ANCHORHOLD_PROGRAM_DIR) / "../tests/cache";
   return options;

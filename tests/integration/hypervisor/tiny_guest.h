@@ -32,6 +32,8 @@ class TestHost {
   void close() { hypervisor_.reset(); }
   LibvirtOptions options() const;
   std::filesystem::path folder() const { return folder_.path(); }
+  // Where QEMU works: one folder for all tests of a process, as there is one embedded driver.
+  static std::filesystem::path runtime();
   Executor& executor() { return executor_; }
   // `what` goes to the guest's program (tiny=…).
   MachineSpec spec(const std::string& id, const std::string& what) const;
