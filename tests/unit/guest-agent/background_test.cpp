@@ -1,5 +1,6 @@
 // Jobs that outlive the call which started them.
-#include "hosted_agent.h"
+#include "agent_under_test.h"
+#include "commands.h"
 
 #include <functional>
 #include <thread>

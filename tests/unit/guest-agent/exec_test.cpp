@@ -1,5 +1,6 @@
 // Commands through the real agent: streams, status, environment, limits.
-#include "hosted_agent.h"
+#include "agent_under_test.h"
+#include "commands.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -163,11 +164,11 @@ TEST(Exec, AnswersWrongRequestsWithAnError) {
 TEST(Exec, RunsAsTheUnprivilegedUser) {
   HostedAgent agent;
   std::string uid = run(agent.client(), program({"id", "-u"})).out;
-  EXPECT_EQ(uid, std::to_string(geteuid() == 0 ? 1000 : geteuid()) + "\n");
+  EXPECT_EQ(uid, default_uid() + "\n");
   ExecSpec root = program({"id", "-u"});
   root.user = "root";
   auto outcome = run(agent.client(), root);
-  if (geteuid() == 0) EXPECT_EQ(outcome.out, "0\n");
+  if (agent_is_root) EXPECT_EQ(outcome.out, "0\n");
   else EXPECT_EQ(outcome.status.cause, Cause::not_started);
   root.user = "nobody-of-this-name";
   EXPECT_EQ(run(agent.client(), root).status.detail, "no user nobody-of-this-name in the guest");

@@ -1,5 +1,6 @@
 // Streams under load: floods, stalled readers, many commands at once.
-#include "hosted_agent.h"
+#include "agent_under_test.h"
+#include "commands.h"
 
 #include <sys/resource.h>
 
@@ -10,16 +11,6 @@
 
 namespace anchorhold::session {
 namespace {
-
-// Waits for a state of the world; the deadline only ends a test that would fail.
-bool eventually(const std::function<bool()>& condition) {
-  auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
 
 std::uint64_t bytes_written(GuestClient& client, const ExecId& id, OutputStream stream) {
   auto execs = client.list_execs();

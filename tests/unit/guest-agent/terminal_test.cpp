@@ -1,5 +1,6 @@
 // Commands with a terminal.
-#include "hosted_agent.h"
+#include "agent_under_test.h"
+#include "commands.h"
 
 #include <signal.h>
 

@@ -1,5 +1,6 @@
 // Ends: kills of whole trees, clients that vanish, what a command leaves running.
-#include "hosted_agent.h"
+#include "agent_under_test.h"
+#include "commands.h"
 
 #include <signal.h>
 
@@ -11,15 +12,6 @@ namespace anchorhold::session {
 namespace {
 
 using Cause = ExecStatus::Cause;
-
-bool eventually(const std::function<bool()>& condition) {
-  auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
 
 bool gone(pid_t pid) { return !std::filesystem::exists("/proc/" + std::to_string(pid)); }
 

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "base/fd.h"
@@ -46,36 +48,7 @@ class HostedAgent {
   std::unique_ptr<GuestClient> client_;
 };
 
-struct Outcome {
-  ExecStatus status;
-  std::string out;
-  std::string err;
-};
-
-inline Outcome run(GuestClient& client, ExecSpec spec, std::string_view input = {}) {
-  Outcome outcome;
-  if (spec.working_directory.empty()) spec.working_directory = "/";
-  auto status = client.run(spec,
-                           {[&](std::string_view bytes) { outcome.out += bytes; },
-                            [&](std::string_view bytes) { outcome.err += bytes; }},
-                           input);
-  EXPECT_TRUE(status) << (status ? "" : status.error().message);
-  if (status) outcome.status = *status;
-  return outcome;
-}
-
-inline ExecSpec shell(std::string command) {
-  ExecSpec spec;
-  spec.shell_command = std::move(command);
-  spec.working_directory = "/";
-  return spec;
-}
-
-inline ExecSpec program(std::vector<std::string> argv) {
-  ExecSpec spec;
-  spec.argv = std::move(argv);
-  spec.working_directory = "/";
-  return spec;
-}
+inline const bool agent_is_root = geteuid() == 0;
+inline std::string default_uid() { return std::to_string(agent_is_root ? 1000 : geteuid()); }
 
 }  // namespace anchorhold::session

@@ -1,0 +1,103 @@
+#include "guest_harness.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+
+#include "base/files.h"
+#include "base/id.h"
+#include "hypervisor/libvirt.h"
+
+namespace anchorhold::testing {
+namespace {
+
+std::string image_name() {
+  const char* name = std::getenv("ANCHORHOLD_TEST_IMAGE");
+  return name != nullptr ? name : "";
+}
+
+Result<images::VerifiedImage> verify(const std::string& name) {
+  auto store = ANCHORHOLD_TRY(images::ImageStore::open_default());
+  return images::VerifiedImage::verify(store, name);
+}
+
+std::unique_ptr<RealGuest> shared;
+
+}  // namespace
+
+// The harness is about guests; events have tests of their own.
+class RealGuest::Sink : public events::EventSink {
+ public:
+  Status record(events::Event) override { return {}; }
+};
+
+RealGuest::RealGuest() : sink_(std::make_unique<Sink>()) {}
+
+RealGuest::~RealGuest() {
+  guest_.reset();
+  if (session_) session_->close("the test ended");
+}
+
+std::string RealGuest::why_not() {
+  if (image_name().empty()) return "ANCHORHOLD_TEST_IMAGE names no image: no guest is started";
+  auto store = images::ImageStore::open_default();
+  if (!store) return store.error().message;
+  auto manifest = store->read_manifest(image_name());
+  return manifest ? std::string() : manifest.error().message;
+}
+
+Result<std::unique_ptr<RealGuest>> RealGuest::boot(RealGuestOptions options) {
+  std::unique_ptr<RealGuest> guest(new RealGuest);
+  session::SessionSpec spec;
+  spec.id = SessionId(new_short_id());
+  spec.grants = std::move(options.grants);
+  spec.guest.image = image_name();
+  spec.guest.cpus = options.cpus;
+  spec.guest.memory = options.memory;
+  session::SessionParts parts{
+      .events = *guest->sink_,
+      .clock = options.clock != nullptr ? *options.clock : guest->clock_,
+      .make_hypervisor = [] { return hypervisor::make_libvirt_hypervisor({}); },
+      .verify_image = verify,
+  };
+  guest->session_ = ANCHORHOLD_TRY(session::Session::open(std::move(spec), std::move(parts)));
+  guest->guest_ = ANCHORHOLD_TRY(guest->session_->guest());
+  return guest;
+}
+
+Status RealGuest::kill_machine() {
+  const std::string& id = guest_->id().value();
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    int pid = std::atoi(entry.path().filename().c_str());
+    if (pid <= 1) continue;
+    std::string program = std::filesystem::read_symlink(entry.path() / "exe", ignored).filename();
+    if (!program.starts_with("qemu-system")) continue;
+    FILE* file = std::fopen((entry.path() / "cmdline").c_str(), "r");
+    if (file == nullptr) continue;
+    std::string words(65536, '\0');
+    words.resize(std::fread(words.data(), 1, words.size(), file));
+    std::fclose(file);
+    if (words.find(id) == std::string::npos) continue;
+    if (kill(pid, SIGKILL) != 0) return fail_errno(errno, "killing the machine");
+    return {};
+  }
+  return fail(ErrorCode::not_found, fmt::format("no QEMU runs the machine {}", id));
+}
+
+RealGuest& shared_guest() {
+  if (shared && shared->guest().lost()) shared.reset();
+  if (!shared) {
+    auto booted = RealGuest::boot();
+    if (!booted) throw std::runtime_error("no guest: " + booted.error().message);
+    shared = std::move(*booted);
+  }
+  return *shared;
+}
+
+void end_shared_guest() { shared.reset(); }
+
+}  // namespace anchorhold::testing
