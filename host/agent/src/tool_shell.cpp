@@ -23,7 +23,7 @@ std::string told(const ShellEnd& end, std::chrono::milliseconds limit) {
     case ShellEnd::Cause::out_of_memory:
       return "killed: out of memory";
     case ShellEnd::Cause::killed:
-      return "killed on request";
+      return end.detail.empty() ? std::string("killed on request") : fmt::format("killed: {}", end.detail);
     case ShellEnd::Cause::guest_lost:
       return fmt::format("the workspace was lost while it ran: {}", end.detail);
     case ShellEnd::Cause::unavailable:
