@@ -24,10 +24,10 @@ using vsock::testing::FrontEnd;
 using vsock::testing::Packet;
 using vsock::testing::RingDescriptor;
 
-// Host to device: "listen 1024", as the control protocol has it. Its layout is private to the device, so the message is
+// Host to device: "listen", as the control protocol has it. Its layout is private to the device, so the message is
 // built by hand; a change of it shows as a target that refuses every dial.
-void send_control(int socket, std::uint32_t type, std::uint32_t port) {
-  std::uint32_t words[64] = {0x31564841, type, port, ~0u};
+void send_control(int socket, std::uint32_t type, std::uint32_t port, std::uint32_t value) {
+  std::uint32_t words[64] = {0x31564841, type, port, ~0u, 0, 0, value};
   (void)!send(socket, words, sizeof words, MSG_NOSIGNAL);
 }
 
@@ -89,7 +89,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!device || !(*device)->attach(std::move(connection->second))) return 0;
   // Negotiation is answered by the loop, so it runs on another thread than the front end's.
   FrontEnd front_end(std::move(connection->first));
-  send_control(control->first.get(), 1, 1024);
+  send_control(control->first.get(), 1, 1024, 0);
+  send_control(control->first.get(), 1, 1025, 100);  // carries gRPC
   Status cause;
   std::thread serving([&] { cause = (*loop)->run(); });
   try {

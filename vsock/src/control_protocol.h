@@ -17,7 +17,7 @@ namespace anchorhold::vsock {
 struct ControlMessage {
   enum class Type : std::uint32_t {
     // host → device
-    listen = 1,      // port
+    listen = 1,      // port, values[0]: the longest gRPC message, or 0 when it carries bytes
     unlisten,        // port
     dial,            // port, id
     cancel,          // id
@@ -29,6 +29,7 @@ struct ControlMessage {
     dialed,          // id; with the stream
     dial_failed,     // id; text
     statistics,      // id, values in the order of VsockStatistics
+    violated,        // port, text
     ended,           // code: an ErrorCode, or no_error; text
   };
   static constexpr std::uint32_t expected_magic = 0x31564841;  // "AHV1"

@@ -19,6 +19,7 @@
 #include "base/process.h"
 #include "control_protocol.h"
 #include "vsock/event_loop.h"
+#include "vsock/ports.h"
 #include "vsock/vhost_user.h"
 
 namespace anchorhold::vsock {
@@ -113,6 +114,7 @@ Status ProcessVsockDevice::listen(std::uint32_t port, Accept accept) {
   ControlMessage message;
   message.type = Type::listen;
   message.port = port;
+  if (carries_grpc(port)) message.values[0] = max_grpc_message_bytes;
   ANCHORHOLD_CHECK(send(message));
   accepts_[port] = std::make_shared<Accept>(std::move(accept));
   return {};
@@ -225,6 +227,9 @@ void ProcessVsockDevice::handle(ReceivedControl received) {
     }
     case Type::refused:
       if (callbacks_.refused) callbacks_.refused(message.port, message.values[0]);
+      return;
+    case Type::violated:
+      if (callbacks_.violated) callbacks_.violated(message.port, message.text());
       return;
     case Type::dialed:
       if (received.descriptor) finish_dial(message.id, std::move(received.descriptor));

@@ -116,13 +116,15 @@ void StreamDeviceCore::take_request(const PacketHeader& header) {
     }
     remove(*existing);
   }
-  if (!listening_.contains(key.host_port)) {
+  auto listening = listening_.find(key.host_port);
+  if (listening == listening_.end()) {
     report_refused(key.host_port);
     return refuse(header);
   }
   Stream* stream = add(key);
   if (!stream) return refuse(header);
   stream->learn_credit(header);
+  if (listening->second != 0) stream->guard.emplace(listening->second);
   ControlMessage message;
   message.type = ControlMessage::Type::accepted;
   message.port = key.host_port;
@@ -203,16 +205,37 @@ bool StreamDeviceCore::flush_batch() {
   std::size_t count = std::exchange(batch_count_, 0);
   std::size_t bytes = std::exchange(batch_bytes_, 0);
   batch_stream_ = nullptr;
-  bool delivered = stream.deliver(segments_, bytes);
+  bool passed = !stream.guard || pass_guard(stream, bytes);
+  bool delivered = !passed || stream.deliver(segments_, bytes);
   segments_.clear();
   if (!delivered) return fault("its memory is gone"), false;
   statistics_.bytes_from_guest += bytes;
   auto& queue = back_end_->queue(from_guest);
   for (std::size_t i = 0; i < count; ++i) queue.push(chains_[i], 0);
   queue.notify();
+  if (!passed) {
+    ++statistics_.resets;
+    reset(stream, true);
+    return true;
+  }
   announce_if_due(stream);
   settle(stream);
   return true;
+}
+
+bool StreamDeviceCore::pass_guard(Stream& stream, std::size_t bytes) {
+  // What was looked at must be what is passed on: a copy, since the guest can write to its own memory meanwhile.
+  inspected_.resize(bytes);
+  copy_from(segments_, 0, inspected_);
+  segments_.assign(1, iovec{inspected_.data(), bytes});
+  std::string wrong = stream.guard->inspect(inspected_);
+  if (wrong.empty()) return true;
+  ControlMessage message;
+  message.type = ControlMessage::Type::violated;
+  message.port = stream.key.host_port;
+  message.set_text(wrong);
+  (void)send_control(control_.get(), message);
+  return false;
 }
 
 void StreamDeviceCore::announce_if_due(Stream& stream) {

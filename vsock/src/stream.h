@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "grpc_guard.h"
 #include "packet.h"
 #include "vsock/event_loop.h"
 
@@ -109,6 +111,7 @@ struct Stream {
   std::uint32_t forwarded = 0;
   std::uint32_t announced = 0;  // `forwarded` as the guest knows it
   Backlog backlog;
+  std::optional<GrpcGuard> guard;  // of what the guest sends, on ports that carry gRPC
 
   // The four ends.
   bool guest_sends = true;

@@ -118,7 +118,7 @@ Status StreamDeviceCore::obey(const ControlMessage& message) {
   using Type = ControlMessage::Type;
   switch (message.type) {
     case Type::listen:
-      listening_.insert(message.port);
+      listening_[message.port] = static_cast<std::uint32_t>(message.values[0]);
       return {};
     case Type::unlisten:
       listening_.erase(message.port);

@@ -4,7 +4,6 @@
 
 #include <deque>
 #include <map>
-#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -76,6 +75,7 @@ class StreamDeviceCore final : public StreamDevice, private VhostUserDevice {
   void take_reset(Stream& stream);
   bool add_to_batch(Stream& stream, DescriptorChain& chain, std::uint32_t length);
   bool flush_batch();
+  bool pass_guard(Stream& stream, std::size_t bytes);
   void refuse(const PacketHeader& header);
   void announce_if_due(Stream& stream);
 
@@ -99,7 +99,7 @@ class StreamDeviceCore final : public StreamDevice, private VhostUserDevice {
   const StreamDeviceLimits limits_;
   std::unique_ptr<VhostUserBackEnd> back_end_;
 
-  std::set<std::uint32_t> listening_;
+  std::map<std::uint32_t, std::uint32_t> listening_;  // port → longest gRPC message, 0: plain bytes
   std::unordered_map<std::uint64_t, std::unique_ptr<Stream>> streams_;
   // The guest is done with these, the host has not read everything yet.
   std::unordered_map<Stream*, std::unique_ptr<Stream>> orphans_;
@@ -113,6 +113,7 @@ class StreamDeviceCore final : public StreamDevice, private VhostUserDevice {
   std::vector<DescriptorChain> chains_;  // reused for every batch
   std::vector<std::uint32_t> rooms_;     // payload bytes of each of them
   std::vector<iovec> segments_;
+  std::vector<std::byte> inspected_;     // a batch's copy, which the guest cannot change any more
   Stream* batch_stream_ = nullptr;
   std::size_t batch_count_ = 0;
   std::size_t batch_bytes_ = 0;

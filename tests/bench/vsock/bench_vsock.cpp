@@ -118,11 +118,11 @@ Figures front_end_figures() {
   auto folder = *TemporaryDirectory::create();
   auto device = start(folder.path() / "v");
   std::promise<UniqueFd> accepted;
-  must(bool(device->listen(1024, [&](UniqueFd stream) { accepted.set_value(std::move(stream)); })), "listening");
+  must(bool(device->listen(2048, [&](UniqueFd stream) { accepted.set_value(std::move(stream)); })), "listening");
   FrontEnd front_end((folder.path() / "v").string());
   front_end.negotiate();
   GuestDriver driver(front_end);
-  GuestStream guest{driver, 50000, 1024};
+  GuestStream guest{driver, 50000, 2048};
   guest.say(1);
   must(guest.pump([&] { return guest.established; }), "connecting");
   UniqueFd host = accepted.get_future().get();
@@ -178,7 +178,7 @@ Figures guest_figures(const std::filesystem::path& kernel, const std::filesystem
   std::ofstream(folder.path() / "initrd", std::ios::binary) << initrd_with_init(ANCHORHOLD_GUEST_INIT);
   auto device = start(folder.path() / "v");
   std::promise<UniqueFd> ready;
-  must(bool(device->listen(1024, [&](UniqueFd stream) { ready.set_value(std::move(stream)); })), "listening");
+  must(bool(device->listen(2048, [&](UniqueFd stream) { ready.set_value(std::move(stream)); })), "listening");
   SpawnSpec spec;
   spec.argv = machine_arguments(qemu, kernel, folder.path());
   auto machine = Child::spawn(spec);

@@ -1,7 +1,7 @@
 // The whole user space of the guest that the vsock tests boot: static, PID 1. It serves three ports and dials the host,
 // so that every direction and every way of closing is seen with a real driver.
 //   6000 echoes; 6001 reads to the end and answers with count and hash; 6002 is told a count and sends so many bytes.
-// Dialled: host port 1024, told "ready <errno of dialling the closed port 1025>"; what arrives there ends the guest.
+// Dialled: host port 2048, told "ready <errno of dialling the closed port 2049>"; what arrives there ends the guest.
 #include <linux/vm_sockets.h>
 #include <sys/reboot.h>
 #include <sys/socket.h>
@@ -112,8 +112,8 @@ int main() {
   serve(6000, echo);
   serve(6001, digest);
   serve(6002, produce);
-  int closed_port = dial(1025);
-  int host = dial(1024);
+  int closed_port = dial(2049);
+  int host = dial(2048);
   if (host >= 0) {
     char text[64];
     int length = std::snprintf(text, sizeof text, "ready %d\n", closed_port < 0 ? -closed_port : 0);

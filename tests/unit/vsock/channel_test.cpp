@@ -102,7 +102,7 @@ TEST_F(Channel, TwoStreamsAreTwoConnections) {
 
 TEST_F(Channel, MessagesThatAreTooLargeAreRefusedByTheSender) {
   auto channel = connect();
-  auto status = call(channel, (1u << 20) + 1000);
+  auto status = call(channel, max_grpc_message_bytes + 1000);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_TRUE(call(channel, 1000).ok());
 }

@@ -16,31 +16,38 @@ class Closing : public WithDevice {
     WithDevice::SetUp();
     if (HasFatalFailure()) return;
     connect();
-    listen(1024);
+    listen(2048);
+  }
+  // Returns once the device has taken every packet before: it answers in order a packet that belongs to no stream.
+  bool device_took_everything(GuestStream& guest) {
+    GuestStream nobody{*driver_, 60000, 9};
+    nobody.say(5);
+    while (auto next = driver_->receive()) {
+      if (guest.takes(next->packet)) guest.handle(*next);
+      if (nobody.takes(next->packet)) return true;
+    }
+    return false;
   }
   // How many bytes the guest can send to a host that does not read.
   std::size_t fill_up(GuestStream& guest) {
     std::vector<std::byte> block(GuestDriver::payload_limit);
     fill(block, 3);
-    std::size_t total = 0;
-    for (;;) {
-      while (auto next = driver_->receive(Milliseconds(0)))
-        if (guest.takes(next->packet)) guest.handle(*next);
+    for (std::size_t total = 0;;) {
       std::size_t count = guest.write(block);
       total += count;
       if (count > 0) continue;
-      // The credit is used up. Once the device has taken every packet, what it can take more it has announced.
-      std::uint32_t before = guest.peer_forwarded;
-      guest.say(7);
-      if (!guest.pump([&] { return guest.credit() > 0 || guest.told_credit; })) return 0;
+      // The credit is used up. When the device has taken all of it, its next word on credit is the last one.
+      if (!device_took_everything(guest)) return 0;
       guest.told_credit = false;
-      if (guest.credit() == 0 && guest.peer_forwarded == before) return total;
+      guest.say(7);
+      if (!guest.pump([&] { return guest.told_credit; })) return 0;
+      if (guest.credit() == 0) return total;
     }
   }
 };
 
 TEST_F(Closing, GuestHalfClosesAndTheHostAnswersStill) {
-  auto pair = guest_dials(50000, 1024);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   auto& guest = pair->guest;
   guest.write(bytes_of("question"));
@@ -53,7 +60,7 @@ TEST_F(Closing, GuestHalfClosesAndTheHostAnswersStill) {
 }
 
 TEST_F(Closing, HostHalfClosesAndTheGuestAnswersStill) {
-  auto pair = guest_dials(50000, 1024);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   auto& guest = pair->guest;
   ASSERT_TRUE(write_all(pair->host.get(), bytes_of("question")));
@@ -68,7 +75,7 @@ TEST_F(Closing, HostHalfClosesAndTheGuestAnswersStill) {
 }
 
 TEST_F(Closing, HostClosesAndWhatItWroteArrivesFirst) {
-  auto pair = guest_dials(50000, 1024);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   std::vector<std::byte> block(150'000);
   fill(block, 5);
@@ -78,11 +85,11 @@ TEST_F(Closing, HostClosesAndWhatItWroteArrivesFirst) {
   EXPECT_EQ(pair->guest.data, block);
   // The guest confirms; then the name is free.
   pair->guest.say(3);
-  EXPECT_TRUE(guest_dials(50000, 1024));
+  EXPECT_TRUE(guest_dials(50000, 2048));
 }
 
 TEST_F(Closing, HostThatClosesWithoutReadingResetsTheStream) {
-  auto pair = guest_dials(50000, 1024);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   pair->guest.write(bytes_of("nobody reads this"));
   // It is in the host's socket once the device has given the packet back.
@@ -92,7 +99,7 @@ TEST_F(Closing, HostThatClosesWithoutReadingResetsTheStream) {
 }
 
 TEST_F(Closing, HostStopsReadingOnly) {
-  auto pair = guest_dials(50000, 1024);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   auto& guest = pair->guest;
   ::shutdown(pair->host.get(), SHUT_RD);
@@ -104,7 +111,7 @@ TEST_F(Closing, HostStopsReadingOnly) {
 }
 
 TEST_F(Closing, GuestStopsReadingOnly) {
-  auto pair = guest_dials(50000, 1024);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   pair->guest.say(4, shutdown_receive);
   pair->guest.write(bytes_of("still sending"));
@@ -114,7 +121,7 @@ TEST_F(Closing, GuestStopsReadingOnly) {
 }
 
 TEST_F(Closing, GuestResets) {
-  auto pair = guest_dials(50000, 1024);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   pair->guest.say(3);
   EXPECT_EQ(read_text(pair->host.get(), 1), "");
@@ -124,7 +131,7 @@ TEST_F(Closing, GuestResets) {
 }
 
 TEST_F(Closing, WhatTheGuestSentBeforeItClosedReachesAHostThatReadsLater) {
-  auto pair = guest_dials(50000, 1024);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   auto& guest = pair->guest;
   std::size_t total = fill_up(guest);
@@ -132,7 +139,7 @@ TEST_F(Closing, WhatTheGuestSentBeforeItClosedReachesAHostThatReadsLater) {
   guest.say(4, shutdown_both);
   guest.say(3);  // a guest that does not wait for the answer, as Linux does after eight seconds
   // The guest may use the name again while the old bytes still wait.
-  auto next = guest_dials(50000, 1024);
+  auto next = guest_dials(50000, 2048);
   ASSERT_TRUE(next);
   EXPECT_EQ(read_text(pair->host.get(), 4u << 20).size(), total);
   next->guest.write(bytes_of("new"));
@@ -140,8 +147,8 @@ TEST_F(Closing, WhatTheGuestSentBeforeItClosedReachesAHostThatReadsLater) {
 }
 
 TEST_F(Closing, StreamThatNobodyReadsStopsOnlyItself) {
-  auto stalled = guest_dials(50000, 1024);
-  auto lively = guest_dials(50001, 1024);
+  auto stalled = guest_dials(50000, 2048);
+  auto lively = guest_dials(50001, 2048);
   ASSERT_TRUE(stalled && lively);
   std::size_t total = fill_up(stalled->guest);
   // The host's socket, and the backlog of one stream.
@@ -162,8 +169,8 @@ TEST_F(Closing, StreamThatNobodyReadsStopsOnlyItself) {
 }
 
 TEST_F(Closing, GuestThatGivesNoCreditStopsOnlyThatStream) {
-  auto stalled = guest_dials(50000, 1024);
-  auto lively = guest_dials(50001, 1024);
+  auto stalled = guest_dials(50000, 2048);
+  auto lively = guest_dials(50001, 2048);
   ASSERT_TRUE(stalled && lively);
   stalled->guest.stall = true;
   ASSERT_TRUE(set_nonblocking(stalled->host.get()));
@@ -202,7 +209,7 @@ TEST_F(Closing, GuestThatGivesNoCreditStopsOnlyThatStream) {
 }
 
 TEST_F(Closing, GuestThatIgnoresItsCreditIsReset) {
-  auto pair = guest_dials(50000, 1024);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   auto& guest = pair->guest;
   fill_up(guest);
@@ -217,7 +224,7 @@ TEST_F(Closing, GuestThatIgnoresItsCreditIsReset) {
 
 TEST_F(Closing, AThousandStreamsOneAfterAnother) {
   for (std::uint32_t i = 0; i < 1000; ++i) {
-    auto pair = guest_dials(20000 + i % 50, 1024);
+    auto pair = guest_dials(20000 + i % 50, 2048);
     ASSERT_TRUE(pair) << i;
     pair->guest.write(bytes_of("hi"));
     ASSERT_EQ(read_text(pair->host.get(), 2), "hi");
@@ -232,7 +239,7 @@ TEST_F(Closing, AThousandStreamsOneAfterAnother) {
     }
     ASSERT_TRUE(pair->guest.pump([&] { return pair->guest.reset; }));
   }
-  ASSERT_TRUE(guest_dials(50000, 1024));
+  ASSERT_TRUE(guest_dials(50000, 2048));
   auto statistics = device_->statistics();
   ASSERT_TRUE(statistics);
   EXPECT_EQ(statistics->accepted, 1001u);
@@ -243,7 +250,7 @@ TEST_F(Closing, StreamsAreBoundedInNumber) {
   std::vector<UniqueFd> hosts;
   std::uint32_t refused_at = 0;
   for (std::uint32_t i = 0; i < 1500 && refused_at == 0; ++i) {
-    auto pair = guest_dials(20000 + i, 1024);
+    auto pair = guest_dials(20000 + i, 2048);
     if (pair) {
       hosts.push_back(std::move(pair->host));
     } else {
@@ -252,9 +259,9 @@ TEST_F(Closing, StreamsAreBoundedInNumber) {
   }
   EXPECT_EQ(refused_at, 1024u);
   // One closes, one more fits.
-  GuestStream first{*driver_, 20000, 1024};
+  GuestStream first{*driver_, 20000, 2048};
   first.say(3);
-  EXPECT_TRUE(guest_dials(30000, 1024));
+  EXPECT_TRUE(guest_dials(30000, 2048));
 }
 
 }  // namespace

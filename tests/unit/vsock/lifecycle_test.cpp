@@ -29,8 +29,8 @@ TEST_F(Lifecycle, ProcessIsSealed) {
   EXPECT_EQ(status_line(device_->pid(), "Seccomp"), "2");
   EXPECT_EQ(status_line(device_->pid(), "NoNewPrivs"), "1");
   connect();
-  listen(1024);
-  auto pair = guest_dials(50000, 1024);
+  listen(2048);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   // Standard descriptors, control, epoll, its wake-up, a timer, the front end, two kicks, two calls, one stream. The two
   // memory descriptors, the listener and the host's end of the stream are closed.
@@ -67,8 +67,8 @@ TEST_F(Lifecycle, OnlyOneFrontEndInALife) {
 
 TEST_F(Lifecycle, FrontEndThatClosesEndsTheDevice) {
   connect();
-  listen(1024);
-  auto pair = guest_dials(50000, 1024);
+  listen(2048);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   driver_.reset();
   front_end_.reset();
@@ -134,8 +134,8 @@ TEST_F(Lifecycle, HostThatDiesTakesTheDeviceWithIt) {
 
 TEST_F(Lifecycle, StreamsSurviveAPauseButNotAResetOfTheDriver) {
   connect();
-  listen(1024);
-  auto pair = guest_dials(50000, 1024);
+  listen(2048);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   auto rx_index = front_end_->stop_ring(0);
   auto tx_index = front_end_->stop_ring(1);
@@ -155,13 +155,13 @@ TEST_F(Lifecycle, StreamsSurviveAPauseButNotAResetOfTheDriver) {
 }
 
 TEST_F(Lifecycle, PortsOpenOnce) {
-  listen(1024);
-  auto again = device_->listen(1024, [](UniqueFd) {});
+  listen(2048);
+  auto again = device_->listen(2048, [](UniqueFd) {});
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().code, ErrorCode::already_exists);
-  EXPECT_TRUE(device_->unlisten(1024));
-  EXPECT_FALSE(device_->unlisten(1024));
-  listen(1024);
+  EXPECT_TRUE(device_->unlisten(2048));
+  EXPECT_FALSE(device_->unlisten(2048));
+  listen(2048);
 }
 
 TEST(Program, RefusesArgumentsItDoesNotKnow) {

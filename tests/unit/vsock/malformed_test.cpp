@@ -181,8 +181,8 @@ TEST_F(MalformedRing, ReceiveBufferThatHoldsNothing) {
 
 TEST_F(MalformedRing, MemoryThatIsTakenAway) {
   driver_ = std::make_unique<GuestDriver>(*front_end_);
-  listen(1024);
-  auto pair = guest_dials(50000, 1024);
+  listen(2048);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   // The packet's header stays, its payload's pages are gone: the kernel's copy fails, and not our process.
   Packet packet = pair->guest.packet(5);
@@ -197,8 +197,8 @@ TEST_F(MalformedRing, MemoryThatIsTakenAway) {
 
 TEST_F(MalformedRing, ChainAcrossTwoRegionsIsFine) {
   driver_ = std::make_unique<GuestDriver>(*front_end_);
-  listen(1024);
-  auto pair = guest_dials(50000, 1024);
+  listen(2048);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   std::size_t at = FrontEnd::memory_size / 2 - 50;
   Packet packet = pair->guest.packet(5);

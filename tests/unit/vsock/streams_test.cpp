@@ -15,8 +15,8 @@ class Streams : public WithDevice {};
 
 TEST_F(Streams, GuestDialsAndBytesGoBothWays) {
   connect();
-  listen(1024);
-  auto pair = guest_dials(50000, 1024);
+  listen(2048);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   EXPECT_EQ(pair->guest.write(bytes_of("hello host")), 10u);
   EXPECT_EQ(read_text(pair->host.get(), 10), "hello host");
@@ -77,16 +77,16 @@ TEST_F(Streams, DialThatIsNeverAnsweredEndsAtItsLimit) {
 
 TEST_F(Streams, OnlyPortsTheHostOpenedExist) {
   connect();
-  listen(1024);
-  GuestStream guest{*driver_, 50001, 1025};
+  listen(2048);
+  GuestStream guest{*driver_, 50001, 2049};
   guest.say(1);
   ASSERT_TRUE(guest.pump([&] { return guest.reset; }));
-  EXPECT_EQ(refused_.take(), std::pair(1025u, std::uint64_t{1}));
-  EXPECT_TRUE(guest_dials(50002, 1024));
-  ASSERT_TRUE(device_->unlisten(1024));
+  EXPECT_EQ(refused_.take(), std::pair(2049u, std::uint64_t{1}));
+  EXPECT_TRUE(guest_dials(50002, 2048));
+  ASSERT_TRUE(device_->unlisten(2048));
   // The statistics answer comes after the device has read the message before it.
   ASSERT_TRUE(device_->statistics());
-  GuestStream late{*driver_, 50003, 1024};
+  GuestStream late{*driver_, 50003, 2048};
   late.say(1);
   ASSERT_TRUE(late.pump([&] { return late.reset; }));
   auto statistics = device_->statistics();
@@ -120,8 +120,8 @@ TEST_F(Streams, FloodOfRefusedDialsIsReportedInBundles) {
 
 TEST_F(Streams, PacketsWithAForgedSourceAreDropped) {
   connect();
-  listen(1024);
-  GuestStream guest{*driver_, 50000, 1024};
+  listen(2048);
+  GuestStream guest{*driver_, 50000, 2048};
   for (std::uint64_t cid : {2ull, 4ull, 0x1'0000'0003ull}) {
     auto forged = guest.packet(1);
     forged.source_cid = cid;
@@ -131,7 +131,7 @@ TEST_F(Streams, PacketsWithAForgedSourceAreDropped) {
   elsewhere.destination_cid = 1;
   driver_->send(elsewhere);
   // A true one comes through behind them, and it is the only one.
-  ASSERT_TRUE(guest_dials(50000, 1024));
+  ASSERT_TRUE(guest_dials(50000, 2048));
   auto statistics = device_->statistics();
   ASSERT_TRUE(statistics);
   EXPECT_EQ(statistics->dropped_packets, 4u);
@@ -140,8 +140,8 @@ TEST_F(Streams, PacketsWithAForgedSourceAreDropped) {
 
 TEST_F(Streams, SeqpacketAndUnknownOperationsAreReset) {
   connect();
-  listen(1024);
-  GuestStream guest{*driver_, 50000, 1024};
+  listen(2048);
+  GuestStream guest{*driver_, 50000, 2048};
   auto seqpacket = guest.packet(1);
   seqpacket.type = 2;
   driver_->send(seqpacket);
@@ -149,7 +149,7 @@ TEST_F(Streams, SeqpacketAndUnknownOperationsAreReset) {
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->packet.operation, 3);
   EXPECT_EQ(answer->packet.type, 2);
-  auto pair = guest_dials(50000, 1024);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   pair->guest.say(77);
   ASSERT_TRUE(pair->guest.pump([&] { return pair->guest.reset; }));
@@ -158,7 +158,7 @@ TEST_F(Streams, SeqpacketAndUnknownOperationsAreReset) {
 
 TEST_F(Streams, DataToNoStreamIsReset) {
   connect();
-  GuestStream guest{*driver_, 50000, 1024};
+  GuestStream guest{*driver_, 50000, 2048};
   guest.peer_buffer = 100;
   guest.write(bytes_of("x"));
   ASSERT_TRUE(guest.pump([&] { return guest.reset; }));
@@ -225,16 +225,16 @@ void exchange_bulk(GuestStream& guest, int host) {
 
 TEST_F(Streams, BulkBothWaysAtOnceArrivesByteForByte) {
   connect();
-  listen(1024);
-  auto pair = guest_dials(50000, 1024);
+  listen(2048);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   exchange_bulk(pair->guest, pair->host.get());
 }
 
 TEST_F(Streams, BulkWithoutEventIndex) {
   connect(false);
-  listen(1024);
-  auto pair = guest_dials(50000, 1024);
+  listen(2048);
+  auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
   exchange_bulk(pair->guest, pair->host.get());
 }

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "vsock/ports.h"
 
 namespace anchorhold::vsock {
 
@@ -19,10 +20,10 @@ struct ChannelLimits {
   // reader stalls holds this much and no more, while the connection's own window is always given back.
   std::size_t stream_window_bytes = 256 * 1024;
   // Larger messages fail their call (RESOURCE_EXHAUSTED). Data travels in chunks of at most 64 KiB.
-  std::size_t max_message_bytes = 1u << 20;
+  std::size_t max_message_bytes = max_grpc_message_bytes;
   // What a server's connections may make gRPC hold in all; beyond it calls are reset. gRPC (1.51) compares a message with
-  // max_message_bytes only when the whole of it has arrived, and its clients have no such bound: a stream that a guest
-  // dialled is therefore accepted with VsockDevice::listen's message limit, which is enforced before gRPC sees a byte.
+  // max_message_bytes only when the whole of it has arrived, and its clients have no such bound: on the ports that carry
+  // gRPC (vsock/ports.h) the device therefore refuses a guest's message by its announced length.
   std::size_t max_buffered_bytes = 128u << 20;
   // A ping when the connection was silent this long, and how long to wait for its answer. Pings are answered by the
   // transport, so a busy peer is not a dead one; a guest under emulation can be slow.

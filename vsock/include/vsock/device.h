@@ -37,6 +37,8 @@ struct VsockStatistics {
 struct VsockDeviceCallbacks {
   // The guest dialled a port that is not open. `times` counts attempts since the last report (floods are folded).
   std::function<void(std::uint32_t port, std::uint64_t times)> refused;
+  // The guest broke the rules of what the port carries (a gRPC message that is too long); its stream was reset.
+  std::function<void(std::uint32_t port, std::string what)> violated;
   // The process is gone, and with it every stream; the guest cannot get another one. Called once. `cause` is the true
   // one: what the device found wrong, how the process ended, or (unavailable) that the virtual machine closed it.
   std::function<void(Error cause)> ended;
@@ -53,7 +55,7 @@ class VsockDevice {
   virtual ~VsockDevice() = default;
 
   // Opens a host port: each stream the guest dials there is given to `accept`, on the device's thread.
-  // already_exists when it is open.
+  // What the port carries (vsock/ports.h) is held to its bounds. already_exists when it is open.
   virtual Status listen(std::uint32_t port, Accept accept) = 0;
   // Streams that exist stay; new ones are refused.
   virtual Status unlisten(std::uint32_t port) = 0;
