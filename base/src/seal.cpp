@@ -158,7 +158,8 @@ std::vector<SyscallRule> base_syscalls() {
   allow(collected, {"tgkill"});
 #ifdef ANCHORHOLD_SANITIZED
   // The sanitizers read /proc and map shadow memory while the program runs.
-  allow(collected, {"readlink", "readlinkat", "openat", "getdents64", "ptrace", "wait4", "prctl", "mprotect", "clone"});
+  allow(collected, {"readlink", "readlinkat", "openat", "getdents64", "ptrace", "wait4", "prctl", "mprotect", "clone", "pipe",
+                    "pipe2"});
 #endif
   return collected.syscalls;
 }
