@@ -59,7 +59,8 @@ Result<std::unique_ptr<Ledger>> Ledger::open(const std::filesystem::path& folder
       ANCHORHOLD_TRY(database::Database::open(folder / "journal.db", database::Database::Mode::read_write));
   // A commit is in the kernel's hands, and so survives every crash of a process; what must survive the
   // machine's is synced by hand. Checkpoints cost two syncs and are kept rare.
-  ANCHORHOLD_CHECK(database.run("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=10000;"));
+  ANCHORHOLD_CHECK(
+      database.run("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=10000; PRAGMA temp_store=MEMORY;"));
   ANCHORHOLD_CHECK(database.run(ledger_schema));
   auto journal_path = folder / "journal.db-wal";
   UniqueFd journal(::open(journal_path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
