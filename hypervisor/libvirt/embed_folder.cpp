@@ -21,7 +21,7 @@ Status check_root_user() {
   if (getpwnam("libvirt-qemu") && getgrnam("libvirt-qemu")) return {};
   return fail(ErrorCode::failed_precondition,
               "libvirt cannot run as root here: the user and group 'libvirt-qemu' do not exist",
-              "run as an ordinary user, or as root: adduser --system --group --no-create-home --home /nonexistent libvirt-qemu");
+              "run as an ordinary user, or as root: useradd --system --user-group --no-create-home --shell /usr/sbin/nologin libvirt-qemu");
 }
 
 Status link_cache(const std::filesystem::path& link, const std::filesystem::path& target) {

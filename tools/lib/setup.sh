@@ -21,6 +21,11 @@ install_packages() {
   while read -r name; do have[$name]=1; done < <(
     dpkg-query -W -f '${Package} ${db:Status-Status}\n' 2>/dev/null | awk '$2=="installed"{print $1}')
   for name in $(packages_of "$@"); do [[ -n ${have[$name]:-} ]] || missing+=("$name"); done
+  # libvirt's driver looks this user up when it runs as root, and does not start without it.
+  if [[ $(id -u) -eq 0 && " $* " == *" run "* ]] && ! getent passwd libvirt-qemu >/dev/null; then
+    say "Adding the system user libvirt-qemu, which libvirt wants when root uses it"
+    useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin libvirt-qemu
+  fi
   [[ ${#missing[@]} -gt 0 ]] || return 0
   command -v apt-get >/dev/null || die "this is not a Debian system (no apt-get)" "install the packages named in packaging/install-list by hand"
   local as_root=()

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
@@ -45,12 +46,11 @@ std::filesystem::path test_kernel() {
   if (image.is_absolute()) return image / "vmlinux";
   auto cache = cache_directory();
   if (!cache) return {};
-  // The store's layout is in images/store.h: the manifest names the kernel's file.
-  std::string manifest = slurp(*cache / "images" / "images" / image / "manifest.json");
-  std::size_t at = manifest.find("\"kernel-");
-  if (at == std::string::npos) return {};
-  std::string file = manifest.substr(at + 1, manifest.find('"', at + 1) - at - 1);
-  return *cache / "images" / "stages" / file;
+  // The store's layout is in images/store.h; its manifest names files relative to the store.
+  auto store = *cache / "images";
+  auto manifest = nlohmann::json::parse(slurp(store / "images" / image / "manifest.json"), nullptr, false);
+  if (!manifest.is_object() || !manifest.contains("kernel")) return {};
+  return store / manifest["kernel"].value("file", "");
 }
 
 void write_initrd(const std::filesystem::path& program, const std::filesystem::path& initrd) {
