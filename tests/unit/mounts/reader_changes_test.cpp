@@ -89,6 +89,28 @@ TEST_F(ReaderChanges, FoldersLinksAndNames) {
   EXPECT_EQ(read_text(grant_ / "moved"), "text");
 }
 
+// How git writes an object: a temporary name, a link to the real one, the temporary name removed.
+TEST_F(ReaderChanges, AFileIsWhatItsOtherNameSays) {
+  boot(Mode::rw);
+  auto folder = guest_->make_folder(FUSE_ROOT_ID, "objects").as<fuse_entry_out>().nodeid;
+  auto reply = guest_->create(folder, "temporary", O_RDWR | O_CREAT | O_EXCL, 0444);
+  auto node = reply.as<fuse_entry_out>().nodeid;
+  fuse_open_out opened;
+  std::memcpy(&opened, reply.payload.data() + sizeof(fuse_entry_out), sizeof opened);
+  EXPECT_EQ(guest_->write(opened.fh, 0, "object").error, 0);
+  EXPECT_EQ(guest_->link(node, folder, "real").error, 0);
+  EXPECT_EQ(guest_->ask(FUSE_UNLINK, folder, FuseGuest::name("temporary")).error, 0);
+  EXPECT_EQ(guest_->lookup(folder, "real").as<fuse_entry_out>().nodeid, node);
+  auto reading = guest_->open(node, O_RDONLY);
+  ASSERT_EQ(reading.error, 0);
+  EXPECT_EQ(guest_->read(reading.as<fuse_open_out>().fh, 0, 64).payload, "object");
+  fuse_setattr_in in{};
+  in.valid = FATTR_MODE;
+  in.mode = 0640;
+  EXPECT_EQ(guest_->ask(FUSE_SETATTR, node, bytes_of(in)).error, 0) << "the keeper finds it under the name it has";
+  EXPECT_EQ(guest_->open(node, O_WRONLY).error, 0);
+}
+
 TEST_F(ReaderChanges, RenameHasItsThreeForms) {
   boot(Mode::rw);
   auto a = created("a", "a"), b = created("b", "b");

@@ -112,7 +112,7 @@ TEST_F(ReaderNodes, PinnedNodesOutliveTheirNames) {
   write_text(path("file"), "x");
   make_table({});
   auto node = *enter(table_->root(), "file");
-  table_->pin(node);
+  table_->losing_name(node, table_->root(), "file");
   std::filesystem::remove(path("file"));
   auto info = table_->attributes(node);
   ASSERT_TRUE(info);

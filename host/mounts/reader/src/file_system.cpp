@@ -112,19 +112,23 @@ Outcome<struct statfs> FileSystem::statistics(std::uint64_t id) {
 // The type of an object never changes, so what was seen to be a regular file or a folder by its O_PATH descriptor is opened
 // as one: no FIFO, socket or device that took its name since can come between.
 Outcome<UniqueFd> FileSystem::open_to_read(const NodeRef& node) {
-  auto descriptor = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
-  UniqueFd fd;
-  if (node->is_directory()) {
-    fd.reset(openat(descriptor->get(), ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  } else if (node->is_regular()) {
-    char name[16] = {};
-    std::to_chars(name, name + sizeof name - 1, descriptor->get());
-    fd.reset(openat(own_descriptors_.get(), name, O_RDONLY | O_CLOEXEC));
-  } else {
-    return refuse(EACCES);
+  if (!node->is_directory() && !node->is_regular()) return refuse(EACCES);
+  for (bool again : {true, false}) {
+    auto descriptor = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+    UniqueFd fd;
+    if (node->is_directory()) {
+      fd.reset(openat(descriptor->get(), ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    } else {
+      char name[16] = {};
+      std::to_chars(name, name + sizeof name - 1, descriptor->get());
+      fd.reset(openat(own_descriptors_.get(), name, O_RDONLY | O_CLOEXEC));
+    }
+    if (fd) return fd;
+    // The name our descriptor was opened by may have left the folder, while the object has another name in it.
+    if (errno != EACCES || !again) return refuse(errno);
+    nodes_->reopen(node);
   }
-  if (!fd) return refuse(errno);
-  return fd;
+  return refuse(EACCES);
 }
 
 Outcome<std::string> FileSystem::get_xattr(std::uint64_t id, std::string_view name) {

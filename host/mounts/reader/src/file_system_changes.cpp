@@ -18,13 +18,23 @@ Outcome<KeeperAnswer> FileSystem::ask(const NodeRef& node, std::string_view name
   return answer;
 }
 
-void FileSystem::pin_entry(const SharedFd& folder, std::string_view name, NodeRef* found) {
+// About an object that is found by its name. The name our descriptor was opened by may have gone on the host.
+Outcome<KeeperAnswer> FileSystem::ask_about(const NodeRef& node, const RequestHeader& request) {
+  auto descriptor = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  auto answer = ask(node, {}, request, std::array{descriptor->get()});
+  if (answer || answer.error() != ESTALE) return answer;
+  nodes_->reopen(node);
+  descriptor = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  return ask(node, {}, request, std::array{descriptor->get()});
+}
+
+// The node of a name that is about to be removed or replaced, if the guest knows it.
+NodeRef FileSystem::about_to_go(const NodeRef& parent, const SharedFd& folder, std::string_view name) {
   auto info = nodes_->stat_at(folder->get(), std::string(name));
-  if (!info) return;
+  if (!info) return nullptr;
   auto node = nodes_->known(identity_of(*info));
-  if (!node) return;
-  nodes_->pin(node);
-  if (found) *found = std::move(node);
+  if (node) nodes_->losing_name(node, parent, name);
+  return node;
 }
 
 Outcome<FileSystem::Entry> FileSystem::create(std::uint64_t parent_id, std::string_view name, int flags,
@@ -102,7 +112,7 @@ Outcome<void> FileSystem::remove(std::uint64_t parent_id, std::string_view name,
   if (auto valid = check_name(to_string(verb), name); !valid) return refuse(valid.error());
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
-  if (keeper_) pin_entry(folder, name);
+  if (keeper_) about_to_go(parent, folder, name);
   (void)ANCHORHOLD_OUTCOME(ask(parent, name, make_request(verb, name), std::array{folder->get()}));
   return {};
 }
@@ -127,7 +137,7 @@ Outcome<void> FileSystem::rename(std::uint64_t parent_id, std::string_view name,
   NodeRef moved, replaced;
   if (keeper_) {
     if (auto info = nodes_->stat_at(folder->get(), std::string(name))) moved = nodes_->known(identity_of(*info));
-    pin_entry(new_folder, new_name, &replaced);
+    replaced = about_to_go(new_parent, new_folder, new_name);
   }
   (void)ANCHORHOLD_OUTCOME(ask(parent, name, request, std::array{folder->get(), new_folder->get()}));
   if (moved) nodes_->renamed(moved, new_parent, new_name);
@@ -140,18 +150,13 @@ Outcome<Statx> FileSystem::set_attributes(std::uint64_t id, const AttributeChang
   std::shared_ptr<FileHandle> file;
   if (change.handle)
     if (auto found = handles_.file(*change.handle); found && (*found)->node == node) file = *found;
-  SharedFd named;
-  int object = -1;
-  if (file) {
-    object = file->descriptor.get();
-  } else {
-    named = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
-    object = named->get();
-  }
+  auto ask_to = [&](const RequestHeader& request) {
+    return file ? ask(node, {}, request, std::array{file->descriptor.get()}) : ask_about(node, request);
+  };
   if (change.size) {
     auto request = make_request(Verb::truncate);
     request.size = *change.size;
-    (void)ANCHORHOLD_OUTCOME(ask(node, {}, request, std::array{object}));
+    (void)ANCHORHOLD_OUTCOME(ask_to(request));
   }
   if (change.valid != 0) {
     auto request = make_request(Verb::set_attributes);
@@ -159,9 +164,9 @@ Outcome<Statx> FileSystem::set_attributes(std::uint64_t id, const AttributeChang
     request.mode = change.mode;
     request.access_time = change.access_time;
     request.modify_time = change.modify_time;
-    (void)ANCHORHOLD_OUTCOME(ask(node, {}, request, std::array{object}));
+    (void)ANCHORHOLD_OUTCOME(ask_to(request));
   }
-  return nodes_->stat_descriptor(object);
+  return file ? nodes_->stat_descriptor(file->descriptor.get()) : nodes_->attributes(node);
 }
 
 Outcome<void> FileSystem::set_xattr(std::uint64_t id, std::string_view name, std::string_view value, std::uint32_t flags) {

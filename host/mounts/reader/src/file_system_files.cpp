@@ -71,9 +71,7 @@ Outcome<FileSystem::Opened> FileSystem::open(std::uint64_t id, int flags) {
     auto request = make_request(Verb::open_for_write);
     if (access != O_WRONLY) request.flags |= open_flag::read_too;
     if (flags & O_TRUNC) request.flags |= open_flag::truncate;
-    if (!keeper_) return refuse(ask(node, {}, request, {}).error());
-    auto descriptor = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
-    auto answer = ANCHORHOLD_OUTCOME(ask(node, {}, request, std::array{descriptor->get()}));
+    auto answer = ANCHORHOLD_OUTCOME(ask_about(node, request));
     file->descriptor = std::move(answer.descriptor);
     file->writable = access != O_RDONLY;
   }

@@ -83,10 +83,13 @@ Outcome<Statx> NodeTable::stat_descriptor(int descriptor) const {
 
 Outcome<NodeRef> NodeTable::enter(const Statx& info, const NodeRef& parent, std::string_view name) {
   auto identity = identity_of(info);
+  std::vector<SharedFd> closing;
   std::lock_guard lock(mutex_);
   if (auto found = by_identity_.find(identity); found != by_identity_.end()) {
     auto node = by_id_.at(found->second->id_);
     ++node->lookups_;
+    // A descriptor belongs to the name it was opened by, which may be gone by now.
+    if (node->pinned_ || node->name_ != name || !is_child_of(*node, *parent)) drop(*node, closing);
     place(node, parent, name);
     return node;
   }
@@ -113,6 +116,28 @@ void NodeTable::place(const NodeRef& node, const NodeRef& parent, std::string_vi
   if (!node->pinned_) return;
   node->pinned_ = false;
   if (node->descriptor_) cached_.splice(cached_.end(), pinned_, node->position_);
+}
+
+bool NodeTable::is_child_of(const Node& node, const Node& parent) const {
+  return node.parent_ && node.parent_->identity_ == parent.identity_;
+}
+
+void NodeTable::losing_name(const NodeRef& node, const NodeRef& parent, std::string_view name) {
+  {
+    std::vector<SharedFd> closing;
+    std::lock_guard lock(mutex_);
+    if (node->name_ != name || !is_child_of(*node, *parent)) {
+      if (!node->pinned_) drop(*node, closing);
+      return;
+    }
+  }
+  pin(node);
+}
+
+void NodeTable::reopen(const NodeRef& node) {
+  std::vector<SharedFd> closing;
+  std::lock_guard lock(mutex_);
+  if (!node->pinned_) drop(*node, closing);
 }
 
 NodeRef NodeTable::known(const NodeIdentity& identity) const {

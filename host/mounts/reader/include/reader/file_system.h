@@ -119,7 +119,8 @@ class FileSystem {
                             std::span<const int> descriptors, std::string_view payload = {});
   Outcome<Entry> enter(const NodeRef& parent, const SharedFd& folder, std::string_view name);
   Outcome<UniqueFd> open_to_read(const NodeRef& node);
-  void pin_entry(const SharedFd& folder, std::string_view name, NodeRef* found = nullptr);
+  NodeRef about_to_go(const NodeRef& parent, const SharedFd& folder, std::string_view name);
+  Outcome<KeeperAnswer> ask_about(const NodeRef& node, const RequestHeader& request);
   Outcome<void> remove(std::uint64_t parent, std::string_view name, Verb verb);
   Outcome<Entry> make(std::uint64_t parent, std::string_view name, RequestHeader request, std::string_view payload);
   Outcome<bool> fill(FolderHandle& folder, std::uint64_t position);

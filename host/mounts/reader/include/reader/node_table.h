@@ -114,8 +114,11 @@ class NodeTable {
   // Its attributes, by descriptor or by name.
   Outcome<Statx> attributes(const NodeRef& node);
 
-  // Makes sure the node is reachable without its name, which is about to go. Nothing happens if it cannot be reached.
-  void pin(const NodeRef& node);
+  // This name of the node is about to go. If it is the one the node is known by, the node stays reachable by a descriptor;
+  // if not, it is found by the other name from now on.
+  void losing_name(const NodeRef& node, const NodeRef& parent, std::string_view name);
+  // Gives up a cached descriptor, whose own name may have gone: the node is opened by the name it is known by.
+  void reopen(const NodeRef& node);
   // The object is known by this name now.
   void renamed(const NodeRef& node, const NodeRef& parent, std::string_view name);
 
@@ -139,6 +142,8 @@ class NodeTable {
   void keep(Node& node, SharedFd descriptor, std::vector<SharedFd>& closing);
   void drop(Node& node, std::vector<SharedFd>& closing);
   void place(const NodeRef& node, const NodeRef& parent, std::string_view name);
+  void pin(const NodeRef& node);
+  bool is_child_of(const Node& node, const Node& parent) const;
 
   const NodeLimits limits_;
   std::uint64_t root_mount_ = 0;
