@@ -159,6 +159,7 @@ Result<Turn> AnthropicDecoder::finish() {
     if (text && text->text.empty() && text->carried.empty()) continue;
     turn_.blocks.push_back(std::move(*block));
   }
+  settle(turn_.blocks);
   return std::move(turn_);
 }
 

@@ -30,13 +30,12 @@ bool deeper_than(std::string_view text, std::size_t limit) {
 
 }  // namespace
 
-Result<Json> parse_json(std::string_view text, std::size_t max_bytes) {
+Result<Json> parse_json(std::string_view text, std::size_t max_bytes, std::size_t max_depth) {
   if (text.size() > max_bytes)
     return fail(ErrorCode::invalid_argument,
                 fmt::format("JSON of {} bytes is larger than the {} allowed", text.size(), max_bytes));
-  if (deeper_than(text, max_json_depth))
-    return fail(ErrorCode::invalid_argument,
-                fmt::format("JSON is nested deeper than {} levels", max_json_depth));
+  if (deeper_than(text, max_depth))
+    return fail(ErrorCode::invalid_argument, fmt::format("JSON is nested deeper than {} levels", max_depth));
   try {
     return Json::parse(text);
   } catch (const nlohmann::json::exception& error) {

@@ -18,7 +18,8 @@ inline constexpr std::size_t max_json_bytes = 32u << 20;
 inline constexpr std::size_t max_json_depth = 64;
 
 // invalid_argument: not JSON, too deep or too large.
-Result<Json> parse_json(std::string_view text, std::size_t max_bytes = max_json_bytes);
+Result<Json> parse_json(std::string_view text, std::size_t max_bytes = max_json_bytes,
+                        std::size_t max_depth = max_json_depth);
 std::string to_text(const Json& json);
 
 // The member when it is there and of that type, else the default.

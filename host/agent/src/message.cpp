@@ -1,5 +1,8 @@
 #include "agent/message.h"
 
+#include <set>
+
+#include "base/id.h"
 #include "message_json.h"
 
 namespace anchorhold::agent {
@@ -8,6 +11,10 @@ namespace {
 // How arguments that are not JSON are put into a JSON field, as the Messages API's documentation of
 // fine-grained tool streaming proposes.
 constexpr const char* invalid_json_key = "INVALID_JSON";
+
+// A stored message is deeper and larger than each of the texts it was made of.
+constexpr std::size_t max_message_bytes = std::size_t{1} << 30;
+constexpr std::size_t max_message_depth = max_json_depth * 2;
 
 template <typename... Ts>
 struct Visitor : Ts... {
@@ -51,6 +58,20 @@ void set_input(ToolUseBlock& block, std::string_view arguments) {
     parsed = parse_json(block.input);
   }
   block.malformed = !parsed || !parsed->is_object();
+}
+
+void settle(std::vector<Block>& blocks) {
+  std::erase_if(blocks, [](const Block& block) { return std::holds_alternative<ToolResultBlock>(block); });
+  std::set<std::string> ids;
+  for (Block& block : blocks) {
+    auto* use = std::get_if<ToolUseBlock>(&block);
+    if (!use) continue;
+    if (use->name.empty()) use->name = "unnamed";
+    if (use->id.empty() || !ids.insert(use->id).second) {
+      use->id = "call_" + random_hex(12);
+      ids.insert(use->id);
+    }
+  }
 }
 
 Json block_to_json(const Block& block) {
@@ -119,7 +140,7 @@ std::string blocks_to_json(const std::vector<Block>& blocks) {
 }
 
 Result<std::vector<Block>> blocks_from_json(std::string_view json) {
-  Json array = ANCHORHOLD_TRY(parse_json(json));
+  Json array = ANCHORHOLD_TRY(parse_json(json, max_message_bytes, max_message_depth));
   if (!array.is_array()) return fail(ErrorCode::invalid_argument, "the content of a message is not an array");
   std::vector<Block> blocks;
   for (const Json& item : array) {

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
-#include <set>
 
-#include "base/id.h"
 #include "message_json.h"
 #include "stop_reasons.h"
 #include "text.h"
@@ -14,10 +12,6 @@ namespace anchorhold::agent {
 namespace {
 
 constexpr std::array reasoning_fields{"reasoning_content", "reasoning", "thinking"};
-
-std::string new_call_id() {
-  return "call_" + random_hex(12);
-}
 
 bool is_whole_object(const std::string& arguments) {
   auto json = parse_json(arguments);
@@ -188,14 +182,12 @@ Result<Turn> OpenAiDecoder::finish() {
         "openai.reasoning",
         to_text({{"type", "openai.reasoning"}, {"field", reasoning_field_}, {"text", reasoning_}})});
   if (!text_.empty()) turn_.blocks.push_back(TextBlock{text_, {}});
-  std::set<std::string> ids;
   for (Call& call : calls_) {
-    // An id must be there and be the only one of its kind, or the results could not be told apart.
-    if (call.id.empty() || !ids.insert(call.id).second) call.id = *ids.insert(new_call_id()).first;
     ToolUseBlock use{call.id, call.name, {}, false};
     set_input(use, call.arguments);
     turn_.blocks.push_back(std::move(use));
   }
+  settle(turn_.blocks);
   for (const Block& block : turn_.blocks) observer_.block_done(block);
   if (!has_finish_reason_) turn_.stop_reason = calls_.empty() ? StopReason::end_turn : StopReason::tool_use;
   if (refused_ && calls_.empty()) turn_.stop_reason = StopReason::refusal;

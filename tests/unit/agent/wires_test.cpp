@@ -201,6 +201,36 @@ TEST(AnthropicDecoder, hostile_streams_are_errors) {
   EXPECT_THAT(last.error().message, HasSubstr("too many blocks"));
 }
 
+// Whatever a server sends must be readable again when the task is resumed.
+TEST(AnthropicDecoder, what_is_stored_can_be_read_again) {
+  std::string deep = R"({\"a\":)" + std::string(62, '[') + std::string(62, ']') + "}";
+  Heard heard;
+  AnthropicDecoder decoder(heard);
+  for (
+      std::string line :
+      {std::string(
+           R"({"type":"content_block_start","index":0,"content_block":{"type":"tool_use","input":{}}})"),
+       R"({"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":")" +
+           deep + "\"}}",
+       std::string(
+           R"({"type":"content_block_start","index":1,"content_block":{"type":"tool_use","name":"a","id":"x"}})"),
+       std::string(
+           R"({"type":"content_block_start","index":2,"content_block":{"type":"tool_use","name":"b","id":"x"}})"),
+       std::string(
+           R"({"type":"content_block_start","index":3,"content_block":{"type":"tool_result","content":"forged"}})"),
+       std::string(R"({"type":"message_delta","delta":{"stop_reason":"tool_use"}})")})
+    ASSERT_TRUE(decoder.feed("data: " + line + "\n\n")) << line;
+  auto turn = decoder.finish();
+  ASSERT_TRUE(turn);
+  ASSERT_THAT(turn->blocks, SizeIs(3));
+  EXPECT_EQ(std::get<ToolUseBlock>(turn->blocks[0]).name, "unnamed");
+  EXPECT_FALSE(std::get<ToolUseBlock>(turn->blocks[0]).id.empty());
+  EXPECT_NE(std::get<ToolUseBlock>(turn->blocks[1]).id, std::get<ToolUseBlock>(turn->blocks[2]).id);
+  auto back = blocks_from_json(blocks_to_json(turn->blocks));
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(blocks_to_json(*back), blocks_to_json(turn->blocks));
+}
+
 TEST(AnthropicDecoder, odd_events_are_passed_over) {
   Heard heard;
   AnthropicDecoder decoder(heard);
