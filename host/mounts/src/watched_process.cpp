@@ -109,6 +109,8 @@ void WatchedProcess::State::run() {
     // Reports first: the last one says why it ended.
     if (reports && entries[2].revents) {
       if (!take_report()) reports.reset();
+      // It said why it cannot begin: then it need not be waited for as one that begins.
+      if (!was_ready && !last_words.empty()) return end(*child, false);
       continue;
     }
     if (entries[1].revents) return end(*child, false);
@@ -144,11 +146,9 @@ void WatchedProcess::State::notify(ShareNotice notice) {
 }
 
 void WatchedProcess::State::end(Child& child, bool wanted) {
-  if (wanted) {
-    // A keeper ends by itself when its last client is gone, with its journal closed.
-    if (spec.process == ShareProcess::reader) child.kill(SIGTERM);
-    if (!child.wait(end_limit)) child.kill(SIGKILL);
-  }
+  // A keeper ends by itself when its last client is gone, with its journal closed.
+  if (wanted && spec.process == ShareProcess::reader) child.kill(SIGTERM);
+  if (!child.wait(end_limit)) child.kill(SIGKILL);
   auto status = child.wait();
   pid = -1;
   auto cause = fmt::format("{}{}{}", to_string(status), last_words.empty() ? "" : ": ", last_words);

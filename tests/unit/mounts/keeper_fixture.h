@@ -103,6 +103,8 @@ class KeeperTest : public ::testing::Test {
     outside_ = directory_->path() / "outside";
     for (const auto& folder : {grant_, ledger_, outside_})
       ASSERT_TRUE(std::filesystem::create_directory(folder));
+    // Until start() worked, every answer is EIO.
+    client_ = std::make_unique<KeeperClient>(UniqueFd());
   }
 
   void TearDown() override {
@@ -112,7 +114,7 @@ class KeeperTest : public ::testing::Test {
 
   // What the test puts into the grant before this is pre-existing.
   void start(Mode mode, std::vector<std::string> arguments = {}) {
-    client_.reset();
+    client_ = std::make_unique<KeeperClient>(UniqueFd());
     keeper_.reset();
     keeper_ = KeeperProcess::start(grant_, ledger_,
                                    {.mode = mode, .clients = 2, .arguments = std::move(arguments)});
