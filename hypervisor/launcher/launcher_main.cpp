@@ -1,10 +1,10 @@
-// anchorhold-qemu ARG…: what libvirt starts in QEMU's place. Restricts itself to the files of one machine, then becomes
-// QEMU. When libvirt only asks QEMU what it can do there is no machine and nothing hostile, and no view is given.
-#include <unistd.h>
-
+// anchorhold-qemu ARG…: what libvirt starts in QEMU's place. Restricts itself to the files of one machine,
+// then becomes QEMU. When libvirt only asks QEMU what it can do there is no machine and nothing hostile, and
+// no view is given.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <unistd.h>
 
 #include "launcher/view.h"
 #include "libvirt/emulator.h"

@@ -1,38 +1,45 @@
 #include "libvirt/acceleration.h"
 
-#include <fmt/format.h>
-
 #include <cstdlib>
+#include <fmt/format.h>
 #include <memory>
 
 namespace anchorhold::hypervisor {
 
 std::string explain(const KvmVerdict& verdict, const std::filesystem::path& device) {
   switch (verdict.outcome) {
-    case KvmVerdict::Outcome::works: return fmt::format("{} runs guests", device.string());
-    case KvmVerdict::Outcome::absent: return fmt::format("this computer has no {}", device.string());
-    case KvmVerdict::Outcome::no_permission: return fmt::format("this user may not open {}", device.string());
-    case KvmVerdict::Outcome::broken: return fmt::format("{} does not run guests: {}", device.string(), verdict.detail);
+    case KvmVerdict::Outcome::works:
+      return fmt::format("{} runs guests", device.string());
+    case KvmVerdict::Outcome::absent:
+      return fmt::format("this computer has no {}", device.string());
+    case KvmVerdict::Outcome::no_permission:
+      return fmt::format("this user may not open {}", device.string());
+    case KvmVerdict::Outcome::broken:
+      return fmt::format("{} does not run guests: {}", device.string(), verdict.detail);
   }
   return "";
 }
 
 std::string fix_for(const KvmVerdict& verdict, const std::filesystem::path& device) {
   switch (verdict.outcome) {
-    case KvmVerdict::Outcome::works: return "";
+    case KvmVerdict::Outcome::works:
+      return "";
     case KvmVerdict::Outcome::absent:
-      return "switch on virtualization (VT-x or AMD-V) in the firmware, or nested virtualization when this is itself a "
+      return "switch on virtualization (VT-x or AMD-V) in the firmware, or nested virtualization when this "
+             "is itself a "
              "virtual machine, then: sudo modprobe -a kvm_intel kvm_amd";
     case KvmVerdict::Outcome::no_permission:
-      return fmt::format("sudo usermod -aG kvm \"$USER\", then log in again (the group of {} must be kvm)", device.string());
+      return fmt::format("sudo usermod -aG kvm \"$USER\", then log in again (the group of {} must be kvm)",
+                         device.string());
     case KvmVerdict::Outcome::broken:
-      return "nothing to do if this is a virtual machine without full nested virtualization; guests run emulated";
+      return "nothing to do if this is a virtual machine without full nested virtualization; guests run "
+             "emulated";
   }
   return "";
 }
 
-Result<AccelerationDecision> decide(AccelerationChoice choice, const KvmVerdict& verdict, bool libvirt_knows_kvm,
-                                    const std::filesystem::path& device) {
+Result<AccelerationDecision> decide(AccelerationChoice choice, const KvmVerdict& verdict,
+                                    bool libvirt_knows_kvm, const std::filesystem::path& device) {
   if (choice == AccelerationChoice::emulation) return AccelerationDecision{};
   if (verdict.outcome == KvmVerdict::Outcome::works && libvirt_knows_kvm)
     return AccelerationDecision{Acceleration::hardware, ""};
@@ -54,7 +61,8 @@ Result<AccelerationDecision> decide_acceleration(Driver& driver, const std::file
   bool known = false;
   if (verdict.outcome == KvmVerdict::Outcome::works) {
     std::unique_ptr<char, void (*)(void*)> capabilities(
-        virConnectGetDomainCapabilities(driver.connection(), emulator.c_str(), "x86_64", "microvm", "kvm", 0), std::free);
+        virConnectGetDomainCapabilities(driver.connection(), emulator.c_str(), "x86_64", "microvm", "kvm", 0),
+        std::free);
     known = capabilities != nullptr;
   }
   return decide(options.acceleration, verdict, known, options.kvm_device);

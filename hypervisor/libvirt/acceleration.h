@@ -20,8 +20,8 @@ std::string explain(const KvmVerdict& verdict, const std::filesystem::path& devi
 std::string fix_for(const KvmVerdict& verdict, const std::filesystem::path& device);
 
 // The pure part. `libvirt_knows_kvm` is asked for once the verdict allows it.
-Result<AccelerationDecision> decide(AccelerationChoice choice, const KvmVerdict& verdict, bool libvirt_knows_kvm,
-                                    const std::filesystem::path& device);
+Result<AccelerationDecision> decide(AccelerationChoice choice, const KvmVerdict& verdict,
+                                    bool libvirt_knows_kvm, const std::filesystem::path& device);
 Result<AccelerationDecision> decide_acceleration(Driver& driver, const std::filesystem::path& emulator,
                                                  const LibvirtOptions& options);
 

@@ -1,10 +1,9 @@
 #include "libvirt/bounded_log.h"
 
+#include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
-
-#include <cerrno>
 #include <vector>
 
 namespace anchorhold::hypervisor {
@@ -50,7 +49,8 @@ Status BoundedLog::append(std::span<const std::byte> bytes) {
   tail.insert(tail.end(), bytes.begin(), bytes.end());
   ANCHORHOLD_CHECK(write_at(fd_.get(), tail, 0));
   size_ = tail.size();
-  if (ftruncate(fd_.get(), static_cast<off_t>(size_)) != 0) return fail_errno(errno, "shortening the console log");
+  if (ftruncate(fd_.get(), static_cast<off_t>(size_)) != 0)
+    return fail_errno(errno, "shortening the console log");
   return {};
 }
 

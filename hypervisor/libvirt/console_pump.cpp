@@ -1,15 +1,14 @@
 #include "libvirt/console_pump.h"
 
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <array>
-#include <cerrno>
-#include <cstring>
 
 #include "base/files.h"
 #include "base/log.h"
@@ -21,7 +20,8 @@ Result<UniqueFd> listen_on(const std::filesystem::path& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.native().size() >= sizeof address.sun_path)
-    return fail(ErrorCode::invalid_argument, fmt::format("the console's socket path is too long: {}", path.string()),
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("the console's socket path is too long: {}", path.string()),
                 "set XDG_RUNTIME_DIR to a folder with a shorter name");
   std::memcpy(address.sun_path, path.c_str(), path.native().size());
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -33,7 +33,8 @@ Result<UniqueFd> listen_on(const std::filesystem::path& path) {
 
 }  // namespace
 
-Result<std::unique_ptr<ConsolePump>> ConsolePump::start(const std::filesystem::path& socket, const ConsoleLog& log) {
+Result<std::unique_ptr<ConsolePump>> ConsolePump::start(const std::filesystem::path& socket,
+                                                        const ConsoleLog& log) {
   BoundedLog file = ANCHORHOLD_TRY(BoundedLog::create(log.path, log.limit));
   UniqueFd listener = ANCHORHOLD_TRY(listen_on(socket));
   Pipe stop = ANCHORHOLD_TRY(make_pipe());
@@ -42,7 +43,10 @@ Result<std::unique_ptr<ConsolePump>> ConsolePump::start(const std::filesystem::p
 }
 
 ConsolePump::ConsolePump(std::filesystem::path socket, UniqueFd listener, Pipe stop, BoundedLog log)
-    : socket_(std::move(socket)), listener_(std::move(listener)), stop_(std::move(stop)), log_(std::move(log)) {
+    : socket_(std::move(socket)),
+      listener_(std::move(listener)),
+      stop_(std::move(stop)),
+      log_(std::move(log)) {
   thread_ = std::thread([this] { run(); });
 }
 

@@ -16,7 +16,8 @@ namespace anchorhold::hypervisor {
 class ConsolePump {
  public:
   // Listens before it returns.
-  static Result<std::unique_ptr<ConsolePump>> start(const std::filesystem::path& socket, const ConsoleLog& log);
+  static Result<std::unique_ptr<ConsolePump>> start(const std::filesystem::path& socket,
+                                                    const ConsoleLog& log);
   // What QEMU had written until now is in the log afterwards. Removes the socket.
   ~ConsolePump();
 

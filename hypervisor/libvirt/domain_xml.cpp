@@ -1,7 +1,6 @@
 #include "libvirt/domain_xml.h"
 
 #include <fmt/format.h>
-
 #include <pugixml.hpp>
 #include <sstream>
 
@@ -60,7 +59,8 @@ class DomainWriter {
     memory.append_attribute("unit") = "KiB";
     // A file in memory, shared: the vsock device and the file servers map the guest's memory.
     auto backing = domain_.append_child("memoryBacking");
-    backing.append_child("nosharepages");  // no merging of pages between guests: it can be measured from inside
+    backing.append_child(
+        "nosharepages");  // no merging of pages between guests: it can be measured from inside
     element(backing, "source", {{"type", "memfd"}});
     element(backing, "access", {{"mode", "shared"}});
     auto vcpus = text(domain_, "vcpu", std::to_string(spec_.vcpus));
@@ -122,7 +122,8 @@ class DomainWriter {
 
   void write_disk(pugi::xml_node devices) {
     auto disk = element(devices, "disk", {{"type", "file"}, {"device", "disk"}});
-    // Through the host's page cache, which all guests of one image share. Nothing is ever written, so nothing is flushed.
+    // Through the host's page cache, which all guests of one image share. Nothing is ever written, so nothing
+    // is flushed.
     element(disk, "driver", {{"name", "qemu"}, {"type", "raw"}, {"cache", "unsafe"}, {"io", "threads"}});
     element(disk, "source", {{"file", spec_.rootfs.native()}});
     element(disk, "target", {{"dev", "vda"}, {"bus", "virtio"}});
@@ -141,15 +142,17 @@ class DomainWriter {
   // What libvirt has no words for.
   void write_arguments() {
     std::vector<std::string> arguments;
-    // Without a clock chip the guest's kernel polls for one for seconds. libvirt merges this with its own -machine.
+    // Without a clock chip the guest's kernel polls for one for seconds. libvirt merges this with its own
+    // -machine.
     if (microvm_) arguments.insert(arguments.end(), {"-machine", "rtc=on"});
     if (!spec_.vsock_socket.empty()) {
       std::string path;
       for (char c : spec_.vsock_socket.native()) path += c == ',' ? std::string(",,") : std::string(1, c);
       arguments.insert(arguments.end(), {"-chardev", "socket,id=vsock,path=" + path});
-      arguments.insert(arguments.end(), {"-device", microvm_ ? "vhost-user-vsock-device,chardev=vsock"
-                                                             : fmt::format("vhost-user-vsock-pci,chardev=vsock,{}",
-                                                                           vsock_pci_address)});
+      arguments.insert(
+          arguments.end(),
+          {"-device", microvm_ ? "vhost-user-vsock-device,chardev=vsock"
+                               : fmt::format("vhost-user-vsock-pci,chardev=vsock,{}", vsock_pci_address)});
     }
     if (arguments.empty() && options_.environment.empty()) return;
     auto command_line = domain_.append_child("qemu:commandline");

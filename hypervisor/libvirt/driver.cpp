@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <libvirt/libvirt-qemu.h>
 #include <libvirt/virterror.h>
-
 #include <nlohmann/json.hpp>
 
 #include "base/paths.h"
@@ -14,14 +13,20 @@ namespace {
 
 ErrorCode code_of(int libvirt_code) {
   switch (libvirt_code) {
-    case VIR_ERR_NO_DOMAIN: return ErrorCode::not_found;
-    case VIR_ERR_OPERATION_TIMEOUT: return ErrorCode::deadline_exceeded;
+    case VIR_ERR_NO_DOMAIN:
+      return ErrorCode::not_found;
+    case VIR_ERR_OPERATION_TIMEOUT:
+      return ErrorCode::deadline_exceeded;
     case VIR_ERR_ACCESS_DENIED:
-    case VIR_ERR_AUTH_FAILED: return ErrorCode::permission_denied;
+    case VIR_ERR_AUTH_FAILED:
+      return ErrorCode::permission_denied;
     case VIR_ERR_NO_CONNECT:
-    case VIR_ERR_NO_SUPPORT: return ErrorCode::failed_precondition;
-    case VIR_ERR_CONFIG_UNSUPPORTED: return ErrorCode::unsupported;
-    default: return ErrorCode::internal;
+    case VIR_ERR_NO_SUPPORT:
+      return ErrorCode::failed_precondition;
+    case VIR_ERR_CONFIG_UNSUPPORTED:
+      return ErrorCode::unsupported;
+    default:
+      return ErrorCode::internal;
   }
 }
 
@@ -41,7 +46,8 @@ std::string shutdown_reason(const char* details) {
 
 Error last_libvirt_error(std::string_view doing) {
   virErrorPtr error = virGetLastError();
-  if (!error || !error->message) return {ErrorCode::internal, fmt::format("{}: libvirt failed without a word", doing), ""};
+  if (!error || !error->message)
+    return {ErrorCode::internal, fmt::format("{}: libvirt failed without a word", doing), ""};
   return {code_of(error->code), fmt::format("{}: {}", doing, error->message), ""};
 }
 
@@ -52,8 +58,8 @@ Result<std::shared_ptr<Driver>> Driver::open(const LibvirtOptions& options) {
     ANCHORHOLD_CHECK(driver->connect(options));
     return driver;
   }
-  // libvirt opens one embedded driver in a process and keeps it to the end, also when every connection is closed: so
-  // does this. The reaper removes the folder when the process is gone.
+  // libvirt opens one embedded driver in a process and keeps it to the end, also when every connection is
+  // closed: so does this. The reaper removes the folder when the process is gone.
   static std::mutex mutex;
   static auto& embedded = *new std::shared_ptr<Driver>;
   std::lock_guard lock(mutex);
@@ -65,10 +71,12 @@ Result<std::shared_ptr<Driver>> Driver::open(const LibvirtOptions& options) {
 }
 
 Status Driver::connect(const LibvirtOptions& options) {
-  auto runtime = options.runtime_directory.empty() ? ANCHORHOLD_TRY(runtime_directory()) : options.runtime_directory;
+  auto runtime =
+      options.runtime_directory.empty() ? ANCHORHOLD_TRY(runtime_directory()) : options.runtime_directory;
   std::string uri = options.uri;
   if (uri.empty()) {
-    auto cache = options.cache_directory.empty() ? ANCHORHOLD_TRY(cache_directory()) : options.cache_directory;
+    auto cache =
+        options.cache_directory.empty() ? ANCHORHOLD_TRY(cache_directory()) : options.cache_directory;
     folder_ = ANCHORHOLD_TRY(EmbedFolder::create(runtime, cache));
     uri = embed_uri(folder_->path());
   }
@@ -82,23 +90,27 @@ Status Driver::connect(const LibvirtOptions& options) {
   return register_events();
 }
 
-void Driver::on_close(virConnectPtr, int, void* self) { static_cast<Driver*>(self)->publish_lost_connection(); }
+void Driver::on_close(virConnectPtr, int, void* self) {
+  static_cast<Driver*>(self)->publish_lost_connection();
+}
 
 Status Driver::register_events() {
   auto on_lifecycle = [](virConnectPtr, virDomainPtr domain, int event, int, void* self) {
-    if (event == VIR_DOMAIN_EVENT_STOPPED) static_cast<Driver*>(self)->publish(domain, DomainEvent::stopped, "");
+    if (event == VIR_DOMAIN_EVENT_STOPPED)
+      static_cast<Driver*>(self)->publish(domain, DomainEvent::stopped, "");
     return 0;
   };
   lifecycle_callback_ = virConnectDomainEventRegisterAny(
       connection_, nullptr, VIR_DOMAIN_EVENT_ID_LIFECYCLE,
       VIR_DOMAIN_EVENT_CALLBACK(static_cast<virConnectDomainEventCallback>(on_lifecycle)), this, nullptr);
   if (lifecycle_callback_ < 0) return fail(last_libvirt_error("asking for the machines' events"));
-  auto on_shutdown = [](virConnectPtr, virDomainPtr domain, const char*, long long, unsigned, const char* details,
-                        void* self) {
+  auto on_shutdown = [](virConnectPtr, virDomainPtr domain, const char*, long long, unsigned,
+                        const char* details, void* self) {
     static_cast<Driver*>(self)->publish(domain, DomainEvent::shutdown_seen, shutdown_reason(details));
   };
   // Without this (a libvirt that does not offer it) only the reason of a shutdown stays unknown.
-  monitor_callback_ = virConnectDomainQemuMonitorEventRegister(connection_, nullptr, "SHUTDOWN", on_shutdown, this, nullptr, 0);
+  monitor_callback_ = virConnectDomainQemuMonitorEventRegister(connection_, nullptr, "SHUTDOWN", on_shutdown,
+                                                               this, nullptr, 0);
   if (!embedded()) {
     virConnectSetKeepAlive(connection_, 5, 3);
     virConnectRegisterCloseCallback(connection_, on_close, this, nullptr);
@@ -122,7 +134,9 @@ std::filesystem::path Driver::pid_file(const std::string& domain) const {
   return folder_ ? folder_->path() / "run" / "qemu" / (domain + ".pid") : std::filesystem::path();
 }
 
-std::filesystem::path Driver::console_socket(const std::string& machine) const { return socket_folder_ / machine; }
+std::filesystem::path Driver::console_socket(const std::string& machine) const {
+  return socket_folder_ / machine;
+}
 
 void Driver::subscribe(const std::string& domain, OnEvent on_event) {
   std::lock_guard lock(mutex_);
@@ -151,7 +165,8 @@ void Driver::publish_lost_connection() {
     std::lock_guard lock(mutex_);
     all = subscribers_;
   }
-  for (const auto& [name, on_event] : all) on_event(DomainEvent::stopped, "the connection to libvirt was lost");
+  for (const auto& [name, on_event] : all)
+    on_event(DomainEvent::stopped, "the connection to libvirt was lost");
 }
 
 }  // namespace anchorhold::hypervisor

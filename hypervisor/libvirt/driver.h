@@ -1,9 +1,9 @@
-// One connection to libvirt with its event loop, the folder of the embedded driver, and the routing of events to machines.
+// One connection to libvirt with its event loop, the folder of the embedded driver, and the routing of events
+// to machines.
 #pragma once
 
-#include <libvirt/libvirt.h>
-
 #include <functional>
+#include <libvirt/libvirt.h>
 #include <map>
 #include <memory>
 #include <mutex>

@@ -4,7 +4,6 @@
 #include <grp.h>
 #include <pwd.h>
 #include <unistd.h>
-
 #include <utility>
 
 #include "base/id.h"
@@ -13,15 +12,18 @@
 namespace anchorhold::hypervisor {
 namespace {
 
-// unix(7) allows 107 bytes; libvirt puts "/lib/qemu/domain-12345-" + 20 of the name + "/monitor.sock" behind the folder.
+// unix(7) allows 107 bytes; libvirt puts "/lib/qemu/domain-12345-" + 20 of the name + "/monitor.sock" behind
+// the folder.
 constexpr std::size_t longest_folder = 107 - 60;
 
 Status check_root_user() {
-  // libvirt's driver looks both up at its start as root and gives up without them, whatever its configuration says.
+  // libvirt's driver looks both up at its start as root and gives up without them, whatever its configuration
+  // says.
   if (getpwnam("libvirt-qemu") && getgrnam("libvirt-qemu")) return {};
   return fail(ErrorCode::failed_precondition,
               "libvirt cannot run as root here: the user and group 'libvirt-qemu' do not exist",
-              "run as an ordinary user, or as root: useradd --system --user-group --no-create-home --shell /usr/sbin/nologin libvirt-qemu");
+              "run as an ordinary user, or as root: useradd --system --user-group --no-create-home --shell "
+              "/usr/sbin/nologin libvirt-qemu");
 }
 
 Status link_cache(const std::filesystem::path& link, const std::filesystem::path& target) {
@@ -31,9 +33,10 @@ Status link_cache(const std::filesystem::path& link, const std::filesystem::path
   return {};
 }
 
-// The lock comes before the folder: a folder without one would look like a dead host's. Another host that sweeps may take
-// the lock between the making and the locking; then another name is tried.
-Result<std::pair<std::filesystem::path, FileLock>> claim_folder(const std::filesystem::path& runtime_directory) {
+// The lock comes before the folder: a folder without one would look like a dead host's. Another host that
+// sweeps may take the lock between the making and the locking; then another name is tried.
+Result<std::pair<std::filesystem::path, FileLock>> claim_folder(
+    const std::filesystem::path& runtime_directory) {
   for (int attempt = 0;; ++attempt) {
     auto path = runtime_directory / ("embed-" + random_hex(4));
     if (path.native().size() > longest_folder)
@@ -43,7 +46,8 @@ Result<std::pair<std::filesystem::path, FileLock>> claim_folder(const std::files
                   "set XDG_RUNTIME_DIR to a folder with a shorter name");
     auto lock = FileLock::acquire(lock_of(path), FileLock::Wait::no);
     if (lock && std::filesystem::exists(lock_of(path))) return std::pair(path, std::move(*lock));
-    if (attempt == 8) return fail(lock ? Error{ErrorCode::unavailable, "no folder could be locked", ""} : lock.error());
+    if (attempt == 8)
+      return fail(lock ? Error{ErrorCode::unavailable, "no folder could be locked", ""} : lock.error());
   }
 }
 
@@ -70,8 +74,8 @@ std::string qemu_conf(bool as_root) {
 std::string embed_uri(const std::filesystem::path& folder) {
   std::string escaped;
   for (unsigned char c : folder.native()) {
-    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '/' || c == '.' ||
-                 c == '_' || c == '-';
+    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '/' ||
+                 c == '.' || c == '_' || c == '-';
     escaped += plain ? std::string(1, static_cast<char>(c)) : fmt::format("%{:02X}", c);
   }
   return "qemu:///embed?root=" + escaped;

@@ -12,7 +12,8 @@
 
 namespace anchorhold::hypervisor {
 
-// The text of etc/qemu.conf. Root's libvirt wants to be told as whom QEMU runs; a user's always runs it as the user.
+// The text of etc/qemu.conf. Root's libvirt wants to be told as whom QEMU runs; a user's always runs it as
+// the user.
 std::string qemu_conf(bool as_root);
 // "qemu:///embed?root=…"
 std::string embed_uri(const std::filesystem::path& folder);

@@ -1,11 +1,10 @@
 #include "libvirt/emulator.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <charconv>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <sstream>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/process.h"
@@ -20,9 +19,10 @@ constexpr const char* install_hint = "sudo apt-get install qemu-system-x86";
 
 Result<std::filesystem::path> find_emulator(const std::filesystem::path& wanted) {
   if (!wanted.empty()) {
-    if (wanted.is_absolute() && access(wanted.c_str(), X_OK) == 0 && !std::filesystem::is_directory(wanted)) return wanted;
-    return fail(ErrorCode::failed_precondition, fmt::format("{} is not a program that can be run", wanted.string()),
-                install_hint);
+    if (wanted.is_absolute() && access(wanted.c_str(), X_OK) == 0 && !std::filesystem::is_directory(wanted))
+      return wanted;
+    return fail(ErrorCode::failed_precondition,
+                fmt::format("{} is not a program that can be run", wanted.string()), install_hint);
   }
   const char* variable = std::getenv("PATH");
   std::istringstream folders(variable ? variable : "/usr/bin");
@@ -30,8 +30,8 @@ Result<std::filesystem::path> find_emulator(const std::filesystem::path& wanted)
     auto candidate = std::filesystem::path(folder) / program_name;
     if (candidate.is_absolute() && access(candidate.c_str(), X_OK) == 0) return candidate;
   }
-  return fail(ErrorCode::failed_precondition, fmt::format("QEMU is not installed: there is no {} in PATH", program_name),
-              install_hint);
+  return fail(ErrorCode::failed_precondition,
+              fmt::format("QEMU is not installed: there is no {} in PATH", program_name), install_hint);
 }
 
 Result<QemuVersion> parse_qemu_version(std::string_view output) {
@@ -51,7 +51,8 @@ Result<QemuVersion> parse_qemu_version(std::string_view output) {
   }
   if (good) return version;
   return fail(ErrorCode::failed_precondition,
-              fmt::format("the program does not say a version as QEMU does, but '{}'", output.substr(0, output.find('\n'))),
+              fmt::format("the program does not say a version as QEMU does, but '{}'",
+                          output.substr(0, output.find('\n'))),
               install_hint);
 }
 
@@ -72,8 +73,8 @@ Result<QemuVersion> ask_qemu_version(const std::filesystem::path& emulator) {
 Status check_qemu_version(QemuVersion version) {
   if (version >= oldest_qemu) return {};
   return fail(ErrorCode::failed_precondition,
-              fmt::format("QEMU {}.{}.{} is too old: {}.{} or newer is needed", version.major, version.minor, version.micro,
-                          oldest_qemu.major, oldest_qemu.minor),
+              fmt::format("QEMU {}.{}.{} is too old: {}.{} or newer is needed", version.major, version.minor,
+                          version.micro, oldest_qemu.major, oldest_qemu.minor),
               install_hint);
 }
 

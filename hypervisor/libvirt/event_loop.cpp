@@ -1,9 +1,8 @@
 #include "libvirt/event_loop.h"
 
+#include <cstdlib>
 #include <libvirt/libvirt.h>
 #include <libvirt/virterror.h>
-
-#include <cstdlib>
 #include <thread>
 
 namespace anchorhold::hypervisor {
@@ -12,8 +11,8 @@ namespace {
 void ignore_error(void*, virErrorPtr) {}
 
 bool start() {
-  // Its log goes to standard error otherwise, warnings about every machine included. There is no call for this, and it is
-  // read once; a person who sets the variable gets the log.
+  // Its log goes to standard error otherwise, warnings about every machine included. There is no call for
+  // this, and it is read once; a person who sets the variable gets the log.
   setenv("LIBVIRT_LOG_OUTPUTS", "4:file:/dev/null", 0);
   // Errors are returned to the caller; by default libvirt prints them as well.
   virSetErrorFunc(nullptr, ignore_error);
@@ -45,6 +44,8 @@ int watch_readable(int descriptor, std::function<void()> on_readable) {
   return watch;
 }
 
-void unwatch(int watch) { virEventRemoveHandle(watch); }
+void unwatch(int watch) {
+  virEventRemoveHandle(watch);
+}
 
 }  // namespace anchorhold::hypervisor

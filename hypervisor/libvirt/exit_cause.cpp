@@ -1,8 +1,7 @@
 #include "libvirt/exit_cause.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
+#include <fmt/format.h>
 #include <fstream>
 
 namespace anchorhold::hypervisor {
@@ -16,9 +15,11 @@ MachineExit exit_from(const EndFacts& facts) {
   if (facts.stop_requested) return {ExitCause::stopped, by_guest ? "the guest powered off when asked" : ""};
   if (by_guest) return {ExitCause::guest_shutdown, ""};
   if (facts.shutdown_reason.starts_with("guest-")) return {ExitCause::guest_reset, facts.console_tail};
-  std::string detail = facts.shutdown_reason.empty() ? "QEMU was killed from outside or crashed"
-                                                     : fmt::format("QEMU was told to end ({})", facts.shutdown_reason);
-  if (facts.oom_kills > 0) detail += "; the computer ran out of memory and its kernel ended a process at that time";
+  std::string detail = facts.shutdown_reason.empty()
+                           ? "QEMU was killed from outside or crashed"
+                           : fmt::format("QEMU was told to end ({})", facts.shutdown_reason);
+  if (facts.oom_kills > 0)
+    detail += "; the computer ran out of memory and its kernel ended a process at that time";
   if (!facts.qemu_tail.empty()) detail += "\n" + facts.qemu_tail;
   return {ExitCause::process_lost, detail};
 }

@@ -15,9 +15,10 @@ struct EndFacts {
   bool time_limit = false;
   std::optional<std::chrono::milliseconds> wall_time{};
   std::string shutdown_reason{};  // QMP's ShutdownCause; empty when QEMU ended without a word
-  std::uint64_t oom_kills = 0;  // processes that the host's kernel ended for lack of memory during the guest's life
-  std::string console_tail{};     // the guest's last lines
-  std::string qemu_tail{};        // QEMU's last lines
+  std::uint64_t oom_kills =
+      0;  // processes that the host's kernel ended for lack of memory during the guest's life
+  std::string console_tail{};  // the guest's last lines
+  std::string qemu_tail{};     // QEMU's last lines
 };
 
 MachineExit exit_from(const EndFacts& facts);

@@ -91,7 +91,8 @@ XmlOptions GuestRun::xml_options() const {
 Status GuestRun::create_domain() {
   {
     std::lock_guard lock(mutex_);
-    if (stop_requested_ || time_limit_reached_) return fail(ErrorCode::cancelled, "the machine was stopped before it ran");
+    if (stop_requested_ || time_limit_reached_)
+      return fail(ErrorCode::cancelled, "the machine was stopped before it ran");
   }
   XmlOptions options = xml_options();
   console_ = ANCHORHOLD_TRY(ConsolePump::start(options.console_socket, spec_.console));
@@ -101,19 +102,21 @@ Status GuestRun::create_domain() {
   oom_kills_before_ = count_oom_kills();
   // The embedded driver refuses autodestroy; there the reaper does it.
   unsigned flags = workshop_.driver->embedded() ? VIR_DOMAIN_NONE : VIR_DOMAIN_START_AUTODESTROY;
-  domain_.reset(virDomainCreateXML(workshop_.driver->connection(), domain_xml(spec_, options).c_str(), flags));
+  domain_.reset(
+      virDomainCreateXML(workshop_.driver->connection(), domain_xml(spec_, options).c_str(), flags));
   if (!domain_) return fail(last_libvirt_error(fmt::format("starting the machine {}", spec_.id.value())));
   adopt_process();
   return {};
 }
 
-// The end of QEMU is seen at once this way; libvirt's own event comes up to seconds later, and remains the only sign with
-// a daemon, whose processes are not ours.
+// The end of QEMU is seen at once this way; libvirt's own event comes up to seconds later, and remains the
+// only sign with a daemon, whose processes are not ours.
 void GuestRun::adopt_process() {
   int pidfd = -1;
   {
     std::lock_guard lock(mutex_);
-    if (!process_) process_ = QemuProcess::find(workshop_.driver->pid_file(name_), workshop_.driver->folder());
+    if (!process_)
+      process_ = QemuProcess::find(workshop_.driver->pid_file(name_), workshop_.driver->folder());
     if (!process_) return;
     pidfd = process_->pidfd();
   }
@@ -150,7 +153,8 @@ void GuestRun::on_created(Status created) {
   if (!created && end_now) created = fail(ErrorCode::cancelled, "the machine was stopped before it ran");
   if (done) post_to_owner([done = std::move(done), created] { done(created); });
   if (has_ended) {
-    finish(!created && !end_now ? MachineExit{ExitCause::start_failed, created.error().message} : judge_end());
+    finish(!created && !end_now ? MachineExit{ExitCause::start_failed, created.error().message}
+                                : judge_end());
   } else if (end_now) {
     destroy();
   }
@@ -219,7 +223,9 @@ void GuestRun::stop(StopMode mode, Done done) {
   }
   if (done) return post_to_owner([done = std::move(done)] { done({}); });
   if (never_started) {
-    strand_->post([self = shared_from_this()] { self->finish({ExitCause::stopped, "it was never started"}); });
+    strand_->post([self = shared_from_this()] {
+      self->finish({ExitCause::stopped, "it was never started"});
+    });
   } else {
     request_end(mode.grace);
   }
@@ -250,13 +256,15 @@ void GuestRun::press_power_button() {
     log_debug(last_libvirt_error("pressing the power button").message);
 }
 
-// A guest has nothing to save: its process is killed, which cannot fail or take time. Where the process is known libvirt is
-// not asked: while it ends a machine by itself, every call about it waits for seconds, and holds up calls about others.
+// A guest has nothing to save: its process is killed, which cannot fail or take time. Where the process is
+// known libvirt is not asked: while it ends a machine by itself, every call about it waits for seconds, and
+// holds up calls about others.
 void GuestRun::destroy() {
   {
     std::lock_guard lock(mutex_);
     if (state_ == MachineState::ended) return;
-    if (!process_) process_ = QemuProcess::find(workshop_.driver->pid_file(name_), workshop_.driver->folder());
+    if (!process_)
+      process_ = QemuProcess::find(workshop_.driver->pid_file(name_), workshop_.driver->folder());
     if (process_) return process_->kill();
   }
   // No such domain: it has ended, or it is not made yet and the starting task will see that it must not live.
@@ -281,9 +289,10 @@ void GuestRun::set_memory_target(ByteSize target, Done done) {
       result = fail(ErrorCode::failed_precondition, "the machine does not run");
     } else if (target > self->spec_.memory || target < min_memory) {
       result = fail(ErrorCode::invalid_argument,
-                    fmt::format("{} is not between {} and the machine's {}", to_string(target), to_string(min_memory),
-                                to_string(self->spec_.memory)));
-    } else if (virDomainSetMemoryFlags(self->domain_.get(), target.bytes >> 10, VIR_DOMAIN_AFFECT_LIVE) != 0) {
+                    fmt::format("{} is not between {} and the machine's {}", to_string(target),
+                                to_string(min_memory), to_string(self->spec_.memory)));
+    } else if (virDomainSetMemoryFlags(self->domain_.get(), target.bytes >> 10, VIR_DOMAIN_AFFECT_LIVE) !=
+               0) {
       result = fail(last_libvirt_error("setting the guest's memory"));
     }
     if (done) self->post_to_owner([done, result] { done(result); });
@@ -297,7 +306,8 @@ void GuestRun::memory(std::function<void(Result<MemoryStatistics>)> done) {
     int count = -1;
     if (!self->domain_ || self->state() != MachineState::running) {
       result = fail(ErrorCode::failed_precondition, "the machine does not run");
-    } else if ((count = virDomainMemoryStats(self->domain_.get(), values, VIR_DOMAIN_MEMORY_STAT_NR, 0)) < 0) {
+    } else if ((count = virDomainMemoryStats(self->domain_.get(), values, VIR_DOMAIN_MEMORY_STAT_NR, 0)) <
+               0) {
       result = fail(last_libvirt_error("reading the guest's memory statistics"));
     }
     for (int i = 0; i < count; ++i) {

@@ -1,5 +1,9 @@
 #include "libvirt/kvm_probe.h"
 
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/kvm.h>
@@ -11,21 +15,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cerrno>
-#include <cstdint>
-#include <cstring>
-
 #include "base/fd.h"
 
 namespace anchorhold::hypervisor {
 namespace {
 
 // What the child says before it ends. Its steps are in order: the one that failed is the answer.
-enum class Step : std::uint32_t { open, version, make_machine, interrupt_controller, memory, make_vcpu, registers, run, answer, done };
+enum class Step : std::uint32_t {
+  open,
+  version,
+  make_machine,
+  interrupt_controller,
+  memory,
+  make_vcpu,
+  registers,
+  run,
+  answer,
+  done
+};
 struct Report {
   Step step = Step::open;
-  std::int32_t error = 0;        // errno of the step
+  std::int32_t error = 0;         // errno of the step
   std::uint32_t exit_reason = 0;  // KVM_EXIT_… of the run
 };
 
@@ -40,8 +50,9 @@ constexpr std::uint16_t answer_port = 0x42;
 constexpr std::uint32_t loop_rounds = 1'000'000;
 constexpr std::uint64_t data_low = 0x1122334455667788, data_high = 0x99aabbccddeeff00;
 
-// 64-bit code at privilege 0, interrupts off: the instructions a kernel cannot do without and a partial virtualization
-// leaves out, and a loop that takes too long where each instruction is interpreted. The answer goes to the port.
+// 64-bit code at privilege 0, interrupts off: the instructions a kernel cannot do without and a partial
+// virtualization leaves out, and a loop that takes too long where each instruction is interpreted. The answer
+// goes to the port.
 constexpr std::array<std::uint8_t, 79> guest_code = {
     0x48, 0xc7, 0xc6, 0x00, 0x40, 0x00, 0x00,  // mov rsi, data_at
     0x48, 0x8b, 0x06,                          // mov rax, [rsi]
@@ -72,10 +83,12 @@ constexpr std::array<std::uint8_t, 79> guest_code = {
 constexpr std::uint32_t expected_answer = loop_rounds + 0x12345678;
 
 void fill_memory(std::uint8_t* memory) {
-  auto put = [memory](std::uint64_t at, std::uint64_t value) { std::memcpy(memory + at, &value, sizeof value); };
-  put(pml4_at, pdpt_at | 3);            // present, writable
+  auto put = [memory](std::uint64_t at, std::uint64_t value) {
+    std::memcpy(memory + at, &value, sizeof value);
+  };
+  put(pml4_at, pdpt_at | 3);  // present, writable
   put(pdpt_at, page_directory_at | 3);
-  put(page_directory_at, 0 | 0x83);     // present, writable, 2 MiB
+  put(page_directory_at, 0 | 0x83);  // present, writable, 2 MiB
   put(data_at, data_low);
   put(data_at + 8, data_high);
   std::memcpy(memory + code_at, guest_code.data(), guest_code.size());
@@ -107,8 +120,9 @@ void fill_registers(kvm_sregs& system, kvm_regs& general) {
   general.rsp = 0x10000;
 }
 
-// CPUID of the guest: what the device offers, so that long mode and cmpxchg16b are there. The kernel's kvm_cpuid2 ends in
-// a flexible array, to which C++ gives another size and so other request numbers: the same layout, written out.
+// CPUID of the guest: what the device offers, so that long mode and cmpxchg16b are there. The kernel's
+// kvm_cpuid2 ends in a flexible array, to which C++ gives another size and so other request numbers: the same
+// layout, written out.
 struct CpuidTable {
   std::uint32_t count;
   std::uint32_t padding;
@@ -140,7 +154,8 @@ Report run_probe(const char* device) {
   int machine = ioctl(kvm, KVM_CREATE_VM, 0);
   if (machine < 0) return failed();
   report.step = Step::interrupt_controller;
-  if (ioctl(machine, KVM_SET_TSS_ADDR, 0xfffbd000) != 0 || ioctl(machine, KVM_CREATE_IRQCHIP, 0) != 0) return failed();
+  if (ioctl(machine, KVM_SET_TSS_ADDR, 0xfffbd000) != 0 || ioctl(machine, KVM_CREATE_IRQCHIP, 0) != 0)
+    return failed();
   report.step = Step::memory;
   void* memory = mmap(nullptr, memory_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return failed();
@@ -151,7 +166,8 @@ Report run_probe(const char* device) {
   int vcpu = ioctl(machine, KVM_CREATE_VCPU, 0);
   int run_size = ioctl(kvm, KVM_GET_VCPU_MMAP_SIZE, 0);
   if (vcpu < 0 || run_size < static_cast<int>(sizeof(kvm_run))) return failed();
-  void* mapped = mmap(nullptr, static_cast<std::size_t>(run_size), PROT_READ | PROT_WRITE, MAP_SHARED, vcpu, 0);
+  void* mapped =
+      mmap(nullptr, static_cast<std::size_t>(run_size), PROT_READ | PROT_WRITE, MAP_SHARED, vcpu, 0);
   if (mapped == MAP_FAILED) return failed();
   auto* run = static_cast<kvm_run*>(mapped);
   report.step = Step::registers;
@@ -168,7 +184,8 @@ Report run_probe(const char* device) {
   report.step = Step::answer;
   std::uint32_t answer = 0;
   std::memcpy(&answer, reinterpret_cast<std::uint8_t*>(run) + run->io.data_offset, sizeof answer);
-  if (run->io.direction != KVM_EXIT_IO_OUT || run->io.port != answer_port || run->io.size != 4 || answer != expected_answer)
+  if (run->io.direction != KVM_EXIT_IO_OUT || run->io.port != answer_port || run->io.size != 4 ||
+      answer != expected_answer)
     return report;
   report.step = Step::done;
   return report;
@@ -176,16 +193,26 @@ Report run_probe(const char* device) {
 
 std::string_view doing(Step step) {
   switch (step) {
-    case Step::open: return "opening it";
-    case Step::version: return "asking its version";
-    case Step::make_machine: return "making a machine";
-    case Step::interrupt_controller: return "making its interrupt controller";
-    case Step::memory: return "giving it memory";
-    case Step::make_vcpu: return "making a processor";
-    case Step::registers: return "setting its registers";
-    case Step::run: return "running it";
-    case Step::answer: return "checking its answer";
-    case Step::done: return "ending";
+    case Step::open:
+      return "opening it";
+    case Step::version:
+      return "asking its version";
+    case Step::make_machine:
+      return "making a machine";
+    case Step::interrupt_controller:
+      return "making its interrupt controller";
+    case Step::memory:
+      return "giving it memory";
+    case Step::make_vcpu:
+      return "making a processor";
+    case Step::registers:
+      return "setting its registers";
+    case Step::run:
+      return "running it";
+    case Step::answer:
+      return "checking its answer";
+    case Step::done:
+      return "ending";
   }
   return "probing";
 }
@@ -204,8 +231,10 @@ KvmVerdict judge(const Report& report) {
   if (report.step == Step::answer) return {Outcome::broken, "a test guest computed a wrong result on it"};
   if (report.step == Step::version) return {Outcome::broken, "it is not KVM, or of an unknown version"};
   return {Outcome::broken,
-          fmt::format("a test guest stopped on ordinary instructions (exit reason {}), as on virtualization inside "
-                      "a virtual machine that is not a full one", report.exit_reason)};
+          fmt::format(
+              "a test guest stopped on ordinary instructions (exit reason {}), as on virtualization inside "
+              "a virtual machine that is not a full one",
+              report.exit_reason)};
 }
 
 }  // namespace
@@ -239,7 +268,8 @@ KvmVerdict probe_kvm(const std::filesystem::path& device, std::chrono::milliseco
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
   if (told) return judge(report);
-  if (ready == 0) return {Outcome::broken, fmt::format("a test guest did not end within {} s", limit.count() / 1000.0)};
+  if (ready == 0)
+    return {Outcome::broken, fmt::format("a test guest did not end within {} s", limit.count() / 1000.0)};
   return {Outcome::broken, "the probe of it was killed"};
 }
 

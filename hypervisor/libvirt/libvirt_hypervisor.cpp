@@ -1,7 +1,6 @@
+#include <algorithm>
 #include <fmt/format.h>
 #include <unistd.h>
-
-#include <algorithm>
 
 #include "base/log.h"
 #include "base/paths.h"
@@ -27,11 +26,14 @@ class LibvirtMachine : public Machine {
   std::optional<MachineExit> exit() const override { return run_->exit(); }
   void start(Done done) override { run_->start(std::move(done)); }
   void stop(StopMode mode, Done done) override { run_->stop(mode, std::move(done)); }
-  void set_memory_target(ByteSize target, Done done) override { run_->set_memory_target(target, std::move(done)); }
+  void set_memory_target(ByteSize target, Done done) override {
+    run_->set_memory_target(target, std::move(done));
+  }
   void memory(std::function<void(Result<MemoryStatistics>)> done) override { run_->memory(std::move(done)); }
   void attach_share(ShareSpec, Done done) override {
     run_->post_to_owner([done = std::move(done)] {
-      done(fail(ErrorCode::unsupported, "this machine takes no folders while it runs", "name them before it starts"));
+      done(fail(ErrorCode::unsupported, "this machine takes no folders while it runs",
+                "name them before it starts"));
     });
   }
 
@@ -41,7 +43,8 @@ class LibvirtMachine : public Machine {
 
 class LibvirtHypervisor : public Hypervisor {
  public:
-  LibvirtHypervisor(std::shared_ptr<Driver> driver, Capabilities capabilities, XmlOptions xml, std::filesystem::path launched)
+  LibvirtHypervisor(std::shared_ptr<Driver> driver, Capabilities capabilities, XmlOptions xml,
+                    std::filesystem::path launched)
       : driver_(std::move(driver)),
         capabilities_(std::move(capabilities)),
         xml_(std::move(xml)),
@@ -53,7 +56,8 @@ class LibvirtHypervisor : public Hypervisor {
       if (auto run = weak.lock()) alive.push_back(std::move(run));
     for (const auto& run : alive) run->abandon();
     for (const auto& run : alive)
-      if (!run->wait_until_ended(longest_end)) log_error(fmt::format("the machine {} did not end", run->spec().id.value()));
+      if (!run->wait_until_ended(longest_end))
+        log_error(fmt::format("the machine {} did not end", run->spec().id.value()));
   }
 
   const Capabilities& capabilities() const override { return capabilities_; }
@@ -64,8 +68,8 @@ class LibvirtHypervisor : public Hypervisor {
     for (const auto& weak : runs_)
       if (auto run = weak.lock(); run && run->spec().id == spec.id && run->state() != MachineState::ended)
         return fail(ErrorCode::already_exists, fmt::format("there is a machine {} already", spec.id.value()));
-    auto run = std::make_shared<GuestRun>(std::move(spec), Workshop{driver_, xml_, launched_, pool_, timers_}, executor,
-                                          std::move(on_exit));
+    auto run = std::make_shared<GuestRun>(std::move(spec), Workshop{driver_, xml_, launched_, pool_, timers_},
+                                          executor, std::move(on_exit));
     runs_.push_back(run);
     return std::unique_ptr<Machine>(new LibvirtMachine(std::move(run)));
   }
@@ -102,8 +106,8 @@ Result<std::unique_ptr<Hypervisor>> make_libvirt_hypervisor(const LibvirtOptions
   xml.acceleration = decision.acceleration;
   xml.emulator = emulator;
   if (decision.acceleration == Acceleration::emulation) xml.tsc_khz = measure_tsc_khz();
-  return std::unique_ptr<Hypervisor>(new LibvirtHypervisor(std::move(driver), std::move(capabilities), std::move(xml),
-                                                            std::move(launched)));
+  return std::unique_ptr<Hypervisor>(
+      new LibvirtHypervisor(std::move(driver), std::move(capabilities), std::move(xml), std::move(launched)));
 }
 
 }  // namespace anchorhold::hypervisor

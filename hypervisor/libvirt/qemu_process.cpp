@@ -1,19 +1,19 @@
 #include "libvirt/qemu_process.h"
 
 #include <fmt/format.h>
+#include <fstream>
 #include <poll.h>
 #include <signal.h>
+#include <sstream>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <fstream>
-#include <sstream>
 
 #include "reaper/reaping.h"
 
 namespace anchorhold::hypervisor {
 
-std::optional<QemuProcess> QemuProcess::find(const std::filesystem::path& pid_file, const std::filesystem::path& folder) {
+std::optional<QemuProcess> QemuProcess::find(const std::filesystem::path& pid_file,
+                                             const std::filesystem::path& folder) {
   int number = 0;
   if (!(std::ifstream(pid_file) >> number) || number <= 1) return std::nullopt;
   UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, number, 0)));
@@ -26,6 +26,8 @@ std::optional<QemuProcess> QemuProcess::find(const std::filesystem::path& pid_fi
   return QemuProcess(number, std::move(pidfd));
 }
 
-void QemuProcess::kill() const { syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0); }
+void QemuProcess::kill() const {
+  syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+}
 
 }  // namespace anchorhold::hypervisor

@@ -1,9 +1,8 @@
 #include "libvirt/tsc.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <array>
+#include <time.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -20,7 +19,8 @@ struct Sample {
   std::int64_t nanoseconds;
 };
 
-// The reading with the smallest gap between two ticks around one look at the clock: no interrupt came between.
+// The reading with the smallest gap between two ticks around one look at the clock: no interrupt came
+// between.
 Sample sample() {
   Sample best{};
   std::uint64_t smallest_gap = ~0ull;
@@ -55,13 +55,16 @@ std::optional<std::uint64_t> measure_tsc_khz() {
     Sample end = sample();
     auto elapsed = static_cast<unsigned __int128>(end.nanoseconds - start.nanoseconds);
     if (elapsed == 0) return std::nullopt;
-    rate = static_cast<std::uint64_t>(static_cast<unsigned __int128>(end.ticks - start.ticks) * 1'000'000 / elapsed);
+    rate = static_cast<std::uint64_t>(static_cast<unsigned __int128>(end.ticks - start.ticks) * 1'000'000 /
+                                      elapsed);
   }
   std::sort(rates.begin(), rates.end());
   return rates[1];
 }
 #else
-std::optional<std::uint64_t> measure_tsc_khz() { return std::nullopt; }
+std::optional<std::uint64_t> measure_tsc_khz() {
+  return std::nullopt;
+}
 #endif
 
 }  // namespace anchorhold::hypervisor

@@ -6,8 +6,8 @@
 
 namespace anchorhold::hypervisor {
 
-// Measured against the raw monotonic clock, to a few parts in a million; takes about 30 ms. Nothing where the counter's
-// rate is not constant.
+// Measured against the raw monotonic clock, to a few parts in a million; takes about 30 ms. Nothing where the
+// counter's rate is not constant.
 std::optional<std::uint64_t> measure_tsc_khz();
 
 }  // namespace anchorhold::hypervisor

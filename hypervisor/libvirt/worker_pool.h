@@ -11,8 +11,8 @@
 
 namespace anchorhold::hypervisor {
 
-// post() is safe from any thread. The destructor runs what was posted, also by tasks still running, and joins; destroy it
-// from a thread that is not its own.
+// post() is safe from any thread. The destructor runs what was posted, also by tasks still running, and
+// joins; destroy it from a thread that is not its own.
 class WorkerPool {
  public:
   using Task = std::function<void()>;
@@ -30,7 +30,8 @@ class WorkerPool {
   std::vector<std::thread> threads_;
 };
 
-// Tasks of one machine: in order, never two at once, on whichever thread of the pool is free. The pool outlives it.
+// Tasks of one machine: in order, never two at once, on whichever thread of the pool is free. The pool
+// outlives it.
 class Strand : public std::enable_shared_from_this<Strand> {
  public:
   explicit Strand(WorkerPool& pool) : pool_(pool) {}

@@ -1,10 +1,9 @@
 #include "hypervisor/reaper.h"
 
+#include <chrono>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
-
-#include <chrono>
 
 #include "base/paths.h"
 #include "base/process.h"
@@ -22,7 +21,8 @@ class ProgramReaper : public Reaper {
   }
   Status watch(int process) override {
     auto start_time = start_time_of(process);
-    if (!start_time) return fail(ErrorCode::not_found, fmt::format("there is no process {} to watch", process));
+    if (!start_time)
+      return fail(ErrorCode::not_found, fmt::format("there is no process {} to watch", process));
     WatchMessage message{process, 0, *start_time};
     return write_all(socket_.get(), std::as_bytes(std::span(&message, 1)));
   }

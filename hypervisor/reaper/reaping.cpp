@@ -1,17 +1,16 @@
 #include "reaper/reaping.h"
 
+#include <algorithm>
+#include <charconv>
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <memory>
 #include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <charconv>
-#include <memory>
 #include <thread>
+#include <unistd.h>
 
 #include "base/files.h"
 
@@ -21,7 +20,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::string_view folder_prefix = "embed-";
-// A child of the host between fork and exec looks like the host; it ends by itself or becomes a QEMU within this time.
+// A child of the host between fork and exec looks like the host; it ends by itself or becomes a QEMU within
+// this time.
 constexpr milliseconds settle_time(60);
 
 std::string read_proc(int process, const char* file) {
@@ -33,7 +33,9 @@ std::string read_proc(int process, const char* file) {
   return text;
 }
 
-UniqueFd open_process(int process) { return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, process, 0))); }
+UniqueFd open_process(int process) {
+  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
+}
 
 bool has_ended(const UniqueFd& pidfd, milliseconds limit) {
   pollfd entry{pidfd.get(), POLLIN, 0};
@@ -54,8 +56,8 @@ std::vector<int> all_processes() {
   return processes;
 }
 
-// The descriptor is opened before the last look at the command line: if the process still lives after that look, it is the
-// one that was seen.
+// The descriptor is opened before the last look at the command line: if the process still lives after that
+// look, it is the one that was seen.
 std::vector<UniqueFd> processes_working_in(const std::filesystem::path& folder) {
   std::vector<UniqueFd> found;
   for (int process : all_processes()) {
@@ -67,7 +69,9 @@ std::vector<UniqueFd> processes_working_in(const std::filesystem::path& folder) 
   return found;
 }
 
-void kill_process(const UniqueFd& pidfd) { syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0); }
+void kill_process(const UniqueFd& pidfd) {
+  syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
+}
 
 }  // namespace
 
@@ -114,7 +118,9 @@ bool end_processes(const std::filesystem::path& folder, std::vector<UniqueFd> al
   }
 }
 
-std::filesystem::path lock_of(const std::filesystem::path& folder) { return folder.native() + ".lock"; }
+std::filesystem::path lock_of(const std::filesystem::path& folder) {
+  return folder.native() + ".lock";
+}
 
 Status remove_folder(const std::filesystem::path& folder) {
   if (!folder.is_absolute() || !folder.filename().native().starts_with(folder_prefix))
@@ -122,7 +128,8 @@ Status remove_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::remove_all(folder, error);
   if (error)
-    return fail(code_from_errno(error.value()), fmt::format("removing {}: {}", folder.string(), error.message()));
+    return fail(code_from_errno(error.value()),
+                fmt::format("removing {}: {}", folder.string(), error.message()));
   unlink(lock_of(folder).c_str());
   return {};
 }

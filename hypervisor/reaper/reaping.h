@@ -21,12 +21,13 @@ struct WatchMessage {
 };
 
 std::optional<std::uint64_t> start_time_of(int process);
-// Does this argument vector (proc(5), /proc/[pid]/cmdline: NUL-separated) belong to a QEMU or a program of ours, other than
-// a host, that works in the folder?
+// Does this argument vector (proc(5), /proc/[pid]/cmdline: NUL-separated) belong to a QEMU or a program of
+// ours, other than a host, that works in the folder?
 bool works_in(std::string_view command_line, const std::filesystem::path& folder);
 
 // Ends all of them, and the given ones. False when some still lived at the deadline.
-bool end_processes(const std::filesystem::path& folder, std::vector<UniqueFd> also, std::chrono::milliseconds limit);
+bool end_processes(const std::filesystem::path& folder, std::vector<UniqueFd> also,
+                   std::chrono::milliseconds limit);
 // The folder and its lock file. Only a folder named embed-… is removed.
 Status remove_folder(const std::filesystem::path& folder);
 std::filesystem::path lock_of(const std::filesystem::path& folder);

@@ -1,4 +1,5 @@
-// The doctor in two halves: facts, gathered by the steps of a real start, and what they mean, which is a pure function.
+// The doctor in two halves: facts, gathered by the steps of a real start, and what they mean, which is a pure
+// function.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ struct DoctorFacts {
   std::optional<Error> missing_program;  // of ours
   KvmVerdict kvm;
   std::filesystem::path kvm_device;
-  int memfd_error = 0;           // errno of making shared memory
-  int user_namespace_error = 0;  // errno of making a user namespace
+  int memfd_error = 0;                // errno of making shared memory
+  int user_namespace_error = 0;       // errno of making a user namespace
   std::string user_namespace_limits;  // the settings that forbid it, "" when none does
   int landlock_abi = 0;
   bool seccomp = true;

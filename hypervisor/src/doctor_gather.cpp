@@ -1,4 +1,6 @@
+#include <cerrno>
 #include <fmt/format.h>
+#include <fstream>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
@@ -7,9 +9,6 @@
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <fstream>
 
 #include "base/files.h"
 #include "base/id.h"
@@ -51,7 +50,8 @@ std::string forbidding_settings(const std::filesystem::path& proc) {
   constexpr Setting settings[] = {
       {"sys/user/max_user_namespaces", "user.max_user_namespaces", "0"},
       {"sys/kernel/unprivileged_userns_clone", "kernel.unprivileged_userns_clone", "0"},
-      {"sys/kernel/apparmor_restrict_unprivileged_userns", "kernel.apparmor_restrict_unprivileged_userns", "1"}};
+      {"sys/kernel/apparmor_restrict_unprivileged_userns", "kernel.apparmor_restrict_unprivileged_userns",
+       "1"}};
   std::string found;
   for (const auto& setting : settings) {
     std::string value;
@@ -67,7 +67,8 @@ std::optional<std::filesystem::path> find_libvirt_driver(const std::filesystem::
   if (wanted.empty()) {
     candidates = {"/usr/lib64", "/usr/lib"};
     for (const auto& entry : std::filesystem::directory_iterator("/usr/lib", error))
-      if (entry.path().filename().native().find("-linux-gnu") != std::string::npos) candidates.push_back(entry.path());
+      if (entry.path().filename().native().find("-linux-gnu") != std::string::npos)
+        candidates.push_back(entry.path());
     for (auto& candidate : candidates) candidate /= "libvirt/connection-driver/libvirt_driver_qemu.so";
   }
   for (const auto& candidate : candidates)
@@ -75,7 +76,8 @@ std::optional<std::filesystem::path> find_libvirt_driver(const std::filesystem::
   return std::nullopt;
 }
 
-FolderFacts look_at_folder(const char* use, const std::filesystem::path& given, Result<std::filesystem::path> (*standard)()) {
+FolderFacts look_at_folder(const char* use, const std::filesystem::path& given,
+                           Result<std::filesystem::path> (*standard)()) {
   FolderFacts facts{use, given, std::nullopt, {}};
   if (given.empty()) {
     auto path = standard();
@@ -90,8 +92,9 @@ FolderFacts look_at_folder(const char* use, const std::filesystem::path& given, 
   if (written) written = write_file_atomic(trial, "anchorhold doctor\n");
   unlink(trial.c_str());
   if (!written) {
-    facts.problem = Error{written.error().code, fmt::format("the {} folder cannot be used: {}", use, written.error().message),
-                          fmt::format("see: ls -ld {} && df -h {}", facts.path.string(), facts.path.string())};
+    facts.problem = Error{
+        written.error().code, fmt::format("the {} folder cannot be used: {}", use, written.error().message),
+        fmt::format("see: ls -ld {} && df -h {}", facts.path.string(), facts.path.string())};
     return facts;
   }
   struct statvfs space;
@@ -120,7 +123,8 @@ DoctorFacts gather(const DoctorEnvironment& environment) {
   if (facts.emulator) facts.qemu_version = ask_qemu_version(*facts.emulator);
   facts.libvirt_driver = find_libvirt_driver(environment.libvirt_driver);
   for (const char* program : {"anchorhold-reaper", "anchorhold-qemu"})
-    if (auto found = own_program(program); !found && !facts.missing_program) facts.missing_program = found.error();
+    if (auto found = own_program(program); !found && !facts.missing_program)
+      facts.missing_program = found.error();
   facts.kvm_device = environment.kvm_device;
   facts.kvm = probe_kvm(environment.kvm_device);
   facts.memfd_error = try_memfd();

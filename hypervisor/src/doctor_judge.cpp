@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include <cstring>
+#include <fmt/format.h>
 
 #include "libvirt/acceleration.h"
 #include "src/doctor_facts.h"
@@ -11,44 +10,55 @@ namespace {
 // Below this nothing can be started, whatever is wanted.
 constexpr ByteSize least_space = ByteSize::mib(64);
 
-Check passed(std::string name, std::string what) { return {std::move(name), CheckStatus::ok, std::move(what), ""}; }
-Check failed(std::string name, const Error& error) { return {std::move(name), CheckStatus::fail, error.message, error.hint}; }
+Check passed(std::string name, std::string what) {
+  return {std::move(name), CheckStatus::ok, std::move(what), ""};
+}
+Check failed(std::string name, const Error& error) {
+  return {std::move(name), CheckStatus::fail, error.message, error.hint};
+}
 
 Check judge_qemu(const DoctorFacts& facts) {
   if (!facts.emulator) return failed("qemu", facts.emulator.error());
-  if (!facts.qemu_version) return failed("qemu", with_context(facts.qemu_version.error(), facts.emulator->string()));
+  if (!facts.qemu_version)
+    return failed("qemu", with_context(facts.qemu_version.error(), facts.emulator->string()));
   if (auto old = check_qemu_version(*facts.qemu_version); !old)
     return failed("qemu", with_context(old.error(), facts.emulator->string()));
   const auto& version = *facts.qemu_version;
-  return passed("qemu", fmt::format("{} is version {}.{}.{}", facts.emulator->string(), version.major, version.minor, version.micro));
+  return passed("qemu", fmt::format("{} is version {}.{}.{}", facts.emulator->string(), version.major,
+                                    version.minor, version.micro));
 }
 
 Check judge_libvirt(const DoctorFacts& facts) {
   if (!facts.libvirt_driver)
-    return {"libvirt", CheckStatus::fail, "libvirt's driver for QEMU is not installed (libvirt_driver_qemu.so)",
+    return {"libvirt", CheckStatus::fail,
+            "libvirt's driver for QEMU is not installed (libvirt_driver_qemu.so)",
             "sudo apt-get install libvirt-daemon-driver-qemu"};
   return passed("libvirt", fmt::format("{} is there", facts.libvirt_driver->string()));
 }
 
 Check judge_kvm(const DoctorFacts& facts) {
-  if (facts.kvm.outcome == KvmVerdict::Outcome::works) return passed("kvm", explain(facts.kvm, facts.kvm_device));
-  return {"kvm", CheckStatus::warn, explain(facts.kvm, facts.kvm_device) + "; guests are emulated, about ten times slower",
+  if (facts.kvm.outcome == KvmVerdict::Outcome::works)
+    return passed("kvm", explain(facts.kvm, facts.kvm_device));
+  return {"kvm", CheckStatus::warn,
+          explain(facts.kvm, facts.kvm_device) + "; guests are emulated, about ten times slower",
           fix_for(facts.kvm, facts.kvm_device)};
 }
 
 Check judge_memfd(const DoctorFacts& facts) {
   if (facts.memfd_error == 0) return passed("memfd", "memory can be shared with our devices");
-  return {"memfd", CheckStatus::fail,
-          fmt::format("shared memory for a guest cannot be made: {}", std::strerror(facts.memfd_error)),
-          "use a kernel with CONFIG_MEMFD_CREATE, and allow memfd_create where a container's filter forbids it"};
+  return {
+      "memfd", CheckStatus::fail,
+      fmt::format("shared memory for a guest cannot be made: {}", std::strerror(facts.memfd_error)),
+      "use a kernel with CONFIG_MEMFD_CREATE, and allow memfd_create where a container's filter forbids it"};
 }
 
 Check judge_user_namespaces(const DoctorFacts& facts) {
   constexpr const char* name = "user-namespaces";
   if (facts.user_namespace_error == 0) return passed(name, "user namespaces can be made");
-  std::string what = fmt::format("user namespaces cannot be made ({}){}: images can be built by root only",
-                                 std::strerror(facts.user_namespace_error),
-                                 facts.user_namespace_limits.empty() ? "" : ", " + facts.user_namespace_limits);
+  std::string what =
+      fmt::format("user namespaces cannot be made ({}){}: images can be built by root only",
+                  std::strerror(facts.user_namespace_error),
+                  facts.user_namespace_limits.empty() ? "" : ", " + facts.user_namespace_limits);
   return {name, CheckStatus::warn, what,
           "sudo sysctl user.max_user_namespaces=15000 kernel.unprivileged_userns_clone=1, "
           "kernel.apparmor_restrict_unprivileged_userns=0 where that exists"};
@@ -57,8 +67,10 @@ Check judge_user_namespaces(const DoctorFacts& facts) {
 Check judge_landlock(const DoctorFacts& facts) {
   constexpr const char* name = "landlock";
   if (facts.landlock_abi <= 0)
-    return {name, CheckStatus::fail, "this kernel has no Landlock, so our sealed processes could reach all files of the person",
-            "boot a kernel of version 5.13 or newer with CONFIG_SECURITY_LANDLOCK and 'landlock' in its lsm= list"};
+    return {name, CheckStatus::fail,
+            "this kernel has no Landlock, so our sealed processes could reach all files of the person",
+            "boot a kernel of version 5.13 or newer with CONFIG_SECURITY_LANDLOCK and 'landlock' in its lsm= "
+            "list"};
   std::string lacking;
   auto add = [&](int abi, const char* right) {
     if (facts.landlock_abi < abi) lacking += (lacking.empty() ? "" : ", ") + std::string(right);
@@ -69,14 +81,16 @@ Check judge_landlock(const DoctorFacts& facts) {
   add(5, "device requests");
   add(6, "signals and abstract sockets");
   std::string what = fmt::format("Landlock has version {}", facts.landlock_abi);
-  if (!lacking.empty()) what += fmt::format("; it cannot yet restrict {} (the system-call filter does)", lacking);
+  if (!lacking.empty())
+    what += fmt::format("; it cannot yet restrict {} (the system-call filter does)", lacking);
   if (facts.landlock_abi >= 2) return passed(name, what);
   return {name, CheckStatus::warn, what, "a kernel of version 5.19 or newer knows more"};
 }
 
 Check judge_seccomp(const DoctorFacts& facts) {
   if (facts.seccomp) return passed("seccomp", "system calls can be filtered");
-  return {"seccomp", CheckStatus::fail, "this kernel cannot filter system calls", "use a kernel with CONFIG_SECCOMP_FILTER"};
+  return {"seccomp", CheckStatus::fail, "this kernel cannot filter system calls",
+          "use a kernel with CONFIG_SECCOMP_FILTER"};
 }
 
 void judge_folders(const DoctorFacts& facts, std::vector<Check>& checks) {
@@ -114,16 +128,19 @@ Check judge_locks(const DoctorFacts& facts) {
 
 std::string_view to_string(CheckStatus status) {
   switch (status) {
-    case CheckStatus::ok: return "ok";
-    case CheckStatus::warn: return "warn";
-    case CheckStatus::fail: return "fail";
+    case CheckStatus::ok:
+      return "ok";
+    case CheckStatus::warn:
+      return "warn";
+    case CheckStatus::fail:
+      return "fail";
   }
   return "unknown";
 }
 
 std::vector<Check> judge(const DoctorFacts& facts) {
-  std::vector<Check> checks = {judge_qemu(facts),  judge_libvirt(facts),         judge_kvm(facts),
-                               judge_memfd(facts), judge_user_namespaces(facts), judge_landlock(facts),
+  std::vector<Check> checks = {judge_qemu(facts),   judge_libvirt(facts),         judge_kvm(facts),
+                               judge_memfd(facts),  judge_user_namespaces(facts), judge_landlock(facts),
                                judge_seccomp(facts)};
   if (facts.missing_program) {
     checks.push_back(failed("programs", *facts.missing_program));
@@ -140,6 +157,8 @@ std::vector<Check> judge(const DoctorFacts& facts) {
   return checks;
 }
 
-std::vector<Check> examine(const DoctorEnvironment& environment) { return judge(gather(environment)); }
+std::vector<Check> examine(const DoctorEnvironment& environment) {
+  return judge(gather(environment));
+}
 
 }  // namespace anchorhold::hypervisor

@@ -79,14 +79,16 @@ class FakeMachine : public Machine {
 
   void set_memory_target(ByteSize target, Done done) override {
     Status status;
-    if (!hypervisor_.capabilities().balloon) status = fail(ErrorCode::unsupported, "this hypervisor has no balloon");
+    if (!hypervisor_.capabilities().balloon)
+      status = fail(ErrorCode::unsupported, "this hypervisor has no balloon");
     if (status && state() != MachineState::running) status = not_running();
     if (status) run_->memory = target;
     answer(std::move(done), std::move(status));
   }
 
   void memory(std::function<void(Result<MemoryStatistics>)> done) override {
-    Result<MemoryStatistics> result = MemoryStatistics{run_->memory, run_->memory, std::nullopt, std::nullopt};
+    Result<MemoryStatistics> result =
+        MemoryStatistics{run_->memory, run_->memory, std::nullopt, std::nullopt};
     if (state() != MachineState::running) result = fail(not_running().error());
     FakeHypervisor::post(run_, [done = std::move(done), result] { done(result); });
   }
@@ -103,7 +105,8 @@ class FakeMachine : public Machine {
  private:
   static Status not_running() { return fail(ErrorCode::failed_precondition, "the machine does not run"); }
   void answer(Done done, Status status) {
-    if (done) FakeHypervisor::post(run_, [done = std::move(done), status = std::move(status)] { done(status); });
+    if (done)
+      FakeHypervisor::post(run_, [done = std::move(done), status = std::move(status)] { done(status); });
   }
 
   FakeHypervisor& hypervisor_;
@@ -129,7 +132,14 @@ Result<std::unique_ptr<Machine>> FakeHypervisor::make(MachineSpec spec, Executor
     if (auto run = weak.lock(); run && run->spec.id == spec.id && run->read_state() != MachineState::ended)
       return fail(ErrorCode::already_exists, "there is a machine " + spec.id.value() + " already");
   made_.push_back(spec);
-  std::shared_ptr<Run> run(new Run{.spec = std::move(spec), .executor = executor, .on_exit = std::move(on_exit), .mutex = {}, .exit = {}, .memory = {}, .attached = {}, .stopping = {}});
+  std::shared_ptr<Run> run(new Run{.spec = std::move(spec),
+                                   .executor = executor,
+                                   .on_exit = std::move(on_exit),
+                                   .mutex = {},
+                                   .exit = {},
+                                   .memory = {},
+                                   .attached = {},
+                                   .stopping = {}});
   run->memory = run->spec.memory;
   runs_.push_back(run);
   return std::unique_ptr<Machine>(new FakeMachine(*this, std::move(run)));

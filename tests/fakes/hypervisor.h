@@ -1,5 +1,5 @@
-// A hypervisor without guests: machines that pass through the same states as real ones, failures on demand, and a record
-// of what was asked for. Sibling of LibvirtHypervisor.
+// A hypervisor without guests: machines that pass through the same states as real ones, failures on demand,
+// and a record of what was asked for. Sibling of LibvirtHypervisor.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,8 @@
 
 namespace anchorhold::hypervisor {
 
-// Everything happens on the executor given to make(); with a ManualExecutor a test steps it, time limits included.
+// Everything happens on the executor given to make(); with a ManualExecutor a test steps it, time limits
+// included.
 class FakeHypervisor : public Hypervisor {
  public:
   explicit FakeHypervisor(Capabilities capabilities = fake_capabilities());

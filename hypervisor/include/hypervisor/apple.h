@@ -1,4 +1,5 @@
-// The backend for macOS: Apple's Virtualization framework. On other systems the factory is an error (unsupported).
+// The backend for macOS: Apple's Virtualization framework. On other systems the factory is an error
+// (unsupported).
 #pragma once
 
 #include <memory>

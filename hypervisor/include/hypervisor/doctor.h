@@ -29,7 +29,7 @@ struct DoctorEnvironment {
   std::filesystem::path runtime_directory;  // empty: the person's
   std::filesystem::path cache_directory;
   std::filesystem::path state_directory;
-  std::string uri;                          // as LibvirtOptions::uri
+  std::string uri;  // as LibvirtOptions::uri
   ByteSize free_space_wanted = ByteSize::gib(2);
 };
 

@@ -1,5 +1,6 @@
-// Virtual machines as the host sees them: a Hypervisor makes a Machine, a Machine acts, a MachineSpec describes. Nothing
-// here belongs to one platform; what a backend can do beyond the minimum is said by its Capabilities.
+// Virtual machines as the host sees them: a Hypervisor makes a Machine, a Machine acts, a MachineSpec
+// describes. Nothing here belongs to one platform; what a backend can do beyond the minimum is said by its
+// Capabilities.
 #pragma once
 
 #include <chrono>
@@ -23,11 +24,12 @@ using MachineId = Id<struct MachineTag>;
 
 // A folder of the host that a file server of ours offers to the guest.
 struct ShareSpec {
-  std::string tag;                    // the guest mounts it by this name: 1 to 36 bytes of [a-zA-Z0-9._-] (virtio 1.2, 5.11.4)
+  std::string tag;  // the guest mounts it by this name: 1 to 36 bytes of [a-zA-Z0-9._-] (virtio 1.2, 5.11.4)
   std::filesystem::path socket_path;  // where the file server listens (vhost-user); listening before start()
 };
 
-// What the guest prints on its serial console. Bounded: the end of the output is kept and the file never holds more.
+// What the guest prints on its serial console. Bounded: the end of the output is kept and the file never
+// holds more.
 struct ConsoleLog {
   std::filesystem::path path;
   ByteSize limit = ByteSize::mib(1);
@@ -39,19 +41,20 @@ enum class MachineType { automatic, microvm, q35 };
 struct MachineSpec {
   MachineId id;
   std::filesystem::path kernel;
-  std::filesystem::path initrd;                 // empty: none
-  std::filesystem::path rootfs;                 // a disk image, given read-only; empty: none
-  std::vector<std::string> kernel_words;        // joined by spaces behind the backend's own (console, clock)
+  std::filesystem::path initrd;           // empty: none
+  std::filesystem::path rootfs;           // a disk image, given read-only; empty: none
+  std::vector<std::string> kernel_words;  // joined by spaces behind the backend's own (console, clock)
   unsigned vcpus = 2;
   ByteSize memory = ByteSize::mib(1024);
-  std::filesystem::path vsock_socket;           // where the vsock device listens (vhost-user); empty: no door at all
+  std::filesystem::path vsock_socket;  // where the vsock device listens (vhost-user); empty: no door at all
   std::vector<ShareSpec> shares;
   ConsoleLog console;
   std::optional<std::chrono::milliseconds> wall_time;  // the machine is ended this long after its start
   MachineType type = MachineType::automatic;
 };
 
-// Ok, or an error that names the field, the value and what is allowed. Looks at the text only, not at the disk.
+// Ok, or an error that names the field, the value and what is allowed. Looks at the text only, not at the
+// disk.
 Status validate(const MachineSpec& spec);
 
 inline constexpr unsigned max_vcpus = 64;
@@ -71,7 +74,7 @@ struct Capabilities {
   bool balloon = false;              // set_memory_target() works
   bool memory_statistics = false;    // memory() tells what the guest uses, not only what the host gave
   bool hotplug_shares = false;       // attach_share() works on a running machine
-  bool vhost_user_devices = false;   // vsock_socket and ShareSpec::socket_path are served by processes of ours
+  bool vhost_user_devices = false;  // vsock_socket and ShareSpec::socket_path are served by processes of ours
 };
 
 enum class MachineState { made, starting, running, stopping, ended };
@@ -100,13 +103,14 @@ struct MemoryStatistics {
 };
 
 struct StopMode {
-  // Time for the guest to power off after being asked (power button); it is ended hard afterwards. 0: at once.
+  // Time for the guest to power off after being asked (power button); it is ended hard afterwards. 0: at
+  // once.
   std::chrono::milliseconds grace{0};
 };
 
-// One guest, from start() to its end; not to be started twice. Every member is called on the thread of its owner, returns
-// at once, and posts its result to the executor given to Hypervisor::make(). Destruction ends the guest hard, in the
-// background, and posts nothing afterwards.
+// One guest, from start() to its end; not to be started twice. Every member is called on the thread of its
+// owner, returns at once, and posts its result to the executor given to Hypervisor::make(). Destruction ends
+// the guest hard, in the background, and posts nothing afterwards.
 class Machine {
  public:
   using Done = std::function<void(Status)>;
@@ -122,22 +126,24 @@ class Machine {
   // Ok when the guest is gone, also when it had ended before.
   virtual void stop(StopMode mode, Done done) = 0;
 
-  // Needs Capabilities::balloon. The guest's driver gives memory back down to this size, or may take it again.
+  // Needs Capabilities::balloon. The guest's driver gives memory back down to this size, or may take it
+  // again.
   virtual void set_memory_target(ByteSize target, Done done) = 0;
   virtual void memory(std::function<void(Result<MemoryStatistics>)> done) = 0;
   // Needs Capabilities::hotplug_shares; elsewhere shares are named before start().
   virtual void attach_share(ShareSpec share, Done done) = 0;
 };
 
-// Makes machines. Lives longer than all of them; its destruction waits until every guest is gone. Owned by one thread.
+// Makes machines. Lives longer than all of them; its destruction waits until every guest is gone. Owned by
+// one thread.
 class Hypervisor {
  public:
   using OnExit = std::function<void(const MachineExit&)>;
 
   virtual ~Hypervisor() = default;
   virtual const Capabilities& capabilities() const = 0;
-  // Checks the spec and starts nothing. on_exit is posted to the executor once, whatever the end was (also when start()
-  // failed). The executor outlives the machine.
+  // Checks the spec and starts nothing. on_exit is posted to the executor once, whatever the end was (also
+  // when start() failed). The executor outlives the machine.
   virtual Result<std::unique_ptr<Machine>> make(MachineSpec spec, Executor& executor, OnExit on_exit) = 0;
 };
 

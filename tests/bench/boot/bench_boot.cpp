@@ -1,10 +1,10 @@
-// bench_boot [ROUNDS]: medians, in milliseconds, of a guest with a static init: create, up to its init, end; and of bare
-// QEMU with the same kernel, init and devices. ANCHORHOLD_TEST_IMAGE names the image with the kernel.
-#include <fmt/format.h>
-#include <signal.h>
-
+// bench_boot [ROUNDS]: medians, in milliseconds, of a guest with a static init: create, up to its init, end;
+// and of bare QEMU with the same kernel, init and devices. ANCHORHOLD_TEST_IMAGE names the image with the
+// kernel.
 #include <algorithm>
 #include <cstdlib>
+#include <fmt/format.h>
+#include <signal.h>
 
 #include "base/files.h"
 #include "base/process.h"
@@ -14,9 +14,11 @@ namespace {
 
 using namespace anchorhold;
 using namespace anchorhold::hypervisor;
-using Clock = std::chrono::steady_clock;
+using Steady = std::chrono::steady_clock;
 
-double since(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+double since(Steady::time_point start) {
+  return std::chrono::duration<double, std::milli>(Steady::now() - start).count();
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -29,7 +31,7 @@ struct Figures {
 
 void through_hypervisor(TestHost& host, int round, Figures& figures) {
   Guest guest(host, host.spec("bench-" + std::to_string(round), "stay"));
-  auto start = Clock::now();
+  auto start = Steady::now();
   if (auto started = guest.start(); !started) {
     fmt::print(stderr, "{}\n", started.error().message);
     std::exit(1);
@@ -37,7 +39,7 @@ void through_hypervisor(TestHost& host, int round, Figures& figures) {
   figures.create.push_back(since(start));
   guest.wait_for_console("tiny: up");
   figures.up.push_back(since(start));
-  auto end = Clock::now();
+  auto end = Steady::now();
   (void)guest.stop();
   figures.end.push_back(since(end));
 }
@@ -45,17 +47,41 @@ void through_hypervisor(TestHost& host, int round, Figures& figures) {
 void by_hand(TestHost& host, Figures& figures) {
   auto console = host.folder() / "bare.console";
   SpawnSpec spec;
-  spec.argv = {"/usr/bin/qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-M",
-               "microvm,acpi=on,rtc=on,memory-backend=mem", "-accel", "tcg", "-cpu", "max", "-m", "256", "-smp", "1",
-               "-object", "memory-backend-memfd,id=mem,size=256M,share=on", "-device", "virtio-balloon-device",
-               "-device", "virtio-rng-device", "-kernel", test_kernel().string(), "-initrd",
-               (host.folder() / "initrd").string(), "-append", "console=ttyS0 panic=-1 tsc=reliable tiny=stay", "-serial",
-               "file:" + console.string(), "-no-reboot"};
-  auto start = Clock::now();
+  spec.argv = {"/usr/bin/qemu-system-x86_64",
+               "-nodefaults",
+               "-no-user-config",
+               "-display",
+               "none",
+               "-M",
+               "microvm,acpi=on,rtc=on,memory-backend=mem",
+               "-accel",
+               "tcg",
+               "-cpu",
+               "max",
+               "-m",
+               "256",
+               "-smp",
+               "1",
+               "-object",
+               "memory-backend-memfd,id=mem,size=256M,share=on",
+               "-device",
+               "virtio-balloon-device",
+               "-device",
+               "virtio-rng-device",
+               "-kernel",
+               test_kernel().string(),
+               "-initrd",
+               (host.folder() / "initrd").string(),
+               "-append",
+               "console=ttyS0 panic=-1 tsc=reliable tiny=stay",
+               "-serial",
+               "file:" + console.string(),
+               "-no-reboot"};
+  auto start = Steady::now();
   Child child = Child::spawn(spec).value();
   eventually([&] { return read_file(console, 1 << 20).value_or("").find("tiny: up") != std::string::npos; });
   figures.up.push_back(since(start));
-  auto end = Clock::now();
+  auto end = Steady::now();
   child.kill(SIGKILL);
   child.wait();
   figures.end.push_back(since(end));
@@ -71,7 +97,7 @@ int main(int argc, char** argv) {
   }
   int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 5;
   TestHost host;
-  auto opening = Clock::now();
+  auto opening = Steady::now();
   host.hypervisor();
   double opened = since(opening);
   Figures ours, bare;
@@ -80,8 +106,8 @@ int main(int argc, char** argv) {
     by_hand(host, bare);
   }
   fmt::print("{}\nopen            {:8.0f} ms\n", host.hypervisor().capabilities().backend, opened);
-  fmt::print("libvirt create  {:8.0f} ms\nlibvirt to init {:8.0f} ms\nlibvirt end     {:8.0f} ms\n", median(ours.create),
-             median(ours.up), median(ours.end));
+  fmt::print("libvirt create  {:8.0f} ms\nlibvirt to init {:8.0f} ms\nlibvirt end     {:8.0f} ms\n",
+             median(ours.create), median(ours.up), median(ours.end));
   fmt::print("bare to init    {:8.0f} ms\nbare end        {:8.0f} ms\n", median(bare.up), median(bare.end));
   fmt::print("to init, ratio  {:8.2f}\n", median(ours.up) / median(bare.up));
   return 0;

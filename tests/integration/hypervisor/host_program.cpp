@@ -1,5 +1,6 @@
-// A host of its own, for tests that kill hosts or run one inside another machine. Starts one guest, says what it got, and
-// stays until the guest ends. Arguments: RUNTIME CACHE KERNEL INITRD CONSOLE WORD automatic|hardware|emulation
+// A host of its own, for tests that kill hosts or run one inside another machine. Starts one guest, says what
+// it got, and stays until the guest ends. Arguments: RUNTIME CACHE KERNEL INITRD CONSOLE WORD
+// automatic|hardware|emulation
 #include <cstdio>
 #include <fstream>
 #include <future>
@@ -35,7 +36,8 @@ int main(int argc, char** argv) {
   auto hypervisor = make_libvirt_hypervisor(options);
   if (!hypervisor) return give_up(hypervisor.error());
   const auto& capabilities = (*hypervisor)->capabilities();
-  say(std::string("acceleration ") + (capabilities.acceleration == Acceleration::hardware ? "hardware" : "emulation") + " " +
+  say(std::string("acceleration ") +
+      (capabilities.acceleration == Acceleration::hardware ? "hardware" : "emulation") + " " +
       capabilities.why_no_hardware);
   MachineSpec spec;
   spec.id = MachineId("guest");

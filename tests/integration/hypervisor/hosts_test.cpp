@@ -22,9 +22,14 @@ class Hosts : public testing::Test {
   Child start_host(const std::string& name) {
     SpawnSpec spec;
     auto programs = std::filesystem::path(ANCHORHOLD_PROGRAM_DIR);
-    spec.argv = {(programs / "../tests/hypervisor_host").string(), (folder() / "r").string(),
-                 (programs / "../tests/cache").string(), test_kernel().string(), (folder() / "initrd").string(),
-                 console(name).string(), "stay", "emulation"};
+    spec.argv = {(programs / "../tests/hypervisor_host").string(),
+                 (folder() / "r").string(),
+                 (programs / "../tests/cache").string(),
+                 test_kernel().string(),
+                 (folder() / "initrd").string(),
+                 console(name).string(),
+                 "stay",
+                 "emulation"};
     return std::move(Child::spawn(spec).value());
   }
   bool is_up(const std::string& name) {
@@ -48,7 +53,8 @@ TEST_F(Hosts, OfOneUserRunAtOnceAndTheirGuestsEndWithThem) {
   EXPECT_TRUE(eventually([&] { return qemu_processes(folder() / "r").size() == 1; }));
   auto embed_folders = [&] {
     std::size_t count = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(folder() / "r")) count += entry.is_directory();
+    for (const auto& entry : std::filesystem::directory_iterator(folder() / "r"))
+      count += entry.is_directory();
     return count;
   };
   EXPECT_TRUE(eventually([&] { return embed_folders() == 1; }));

@@ -1,10 +1,10 @@
-// The hardware path, inside an emulated machine that has a working /dev/kvm: with-kvm COMMAND runs a command in this
-// computer's file system there. Its /tmp, /run and /dev are its own, so everything needed is laid out elsewhere.
+// The hardware path, inside an emulated machine that has a working /dev/kvm: with-kvm COMMAND runs a command
+// in this computer's file system there. Its /tmp, /run and /dev are its own, so everything needed is laid out
+// elsewhere.
+#include <cstdlib>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
-
-#include <cstdlib>
 
 #include "base/process.h"
 #include "hypervisor/tiny_guest.h"
@@ -37,7 +37,8 @@ Ran run(const std::vector<std::string>& argv) {
 }
 
 TEST(Kvm, GuestBootsOnTheHardwarePath) {
-  if (test_kernel().empty()) GTEST_SKIP() << "ANCHORHOLD_TEST_IMAGE names no image: the hardware path is NOT tested";
+  if (test_kernel().empty())
+    GTEST_SKIP() << "ANCHORHOLD_TEST_IMAGE names no image: the hardware path is NOT tested";
   if (access(with_kvm().c_str(), X_OK) != 0)
     GTEST_SKIP() << with_kvm() << " is not there (ANCHORHOLD_WITH_KVM): the hardware path is NOT tested";
   if (geteuid() != 0) GTEST_SKIP() << "with-kvm needs root: the hardware path is NOT tested";
@@ -55,8 +56,8 @@ TEST(Kvm, GuestBootsOnTheHardwarePath) {
   std::filesystem::copy_file(test_kernel(), layout / "vmlinux");
   write_initrd(programs / "../tests/tiny_init", layout / "initrd");
 
-  auto command = layout.string() + "/bin/host /tmp/r /tmp/cache " + layout.string() + "/vmlinux " + layout.string() +
-                 "/initrd /tmp/console poweroff ";
+  auto command = layout.string() + "/bin/host /tmp/r /tmp/cache " + layout.string() + "/vmlinux " +
+                 layout.string() + "/initrd /tmp/console poweroff ";
   Ran ran = run({with_kvm().string(), command + "automatic"});
   std::filesystem::remove_all(layout);
   EXPECT_TRUE(ran.status.ok()) << to_string(ran.status);

@@ -1,10 +1,9 @@
 // Real guests through libvirt, emulated: what a machine does from start to each of its ends.
 #include <fmt/format.h>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-
-#include <fstream>
 #include <sstream>
 
 #include "hypervisor/tiny_guest.h"

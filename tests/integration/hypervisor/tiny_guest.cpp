@@ -1,11 +1,10 @@
 #include "hypervisor/tiny_guest.h"
 
+#include <cstdlib>
 #include <dirent.h>
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <cstdlib>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
@@ -22,8 +21,8 @@ constexpr std::chrono::seconds patience(90);
 void add_entry(std::ostream& out, const std::string& name, unsigned mode, unsigned major, unsigned minor,
                const std::string& bytes) {
   static unsigned inode = 0;
-  out << fmt::format("070701{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}", ++inode, mode, 0,
-                     0, 1, 0, bytes.size(), 0, 0, major, minor, name.size() + 1, 0)
+  out << fmt::format("070701{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}{:08x}",
+                     ++inode, mode, 0, 0, 1, 0, bytes.size(), 0, 0, major, minor, name.size() + 1, 0)
       << name << '\0';
   for (std::size_t size = 110 + name.size() + 1; size % 4 != 0; ++size) out << '\0';
   out << bytes;
@@ -159,7 +158,8 @@ Status Guest::stop(std::chrono::milliseconds grace) {
 }
 
 Status Guest::set_memory_target(ByteSize target) {
-  return wait_for([this, target](Machine::Done done) { machine_->set_memory_target(target, std::move(done)); });
+  return wait_for(
+      [this, target](Machine::Done done) { machine_->set_memory_target(target, std::move(done)); });
 }
 
 Result<MemoryStatistics> Guest::memory() {
@@ -183,7 +183,9 @@ MachineExit Guest::wait_for_exit() {
   return *exit_;
 }
 
-std::string Guest::console() const { return slurp(console_); }
+std::string Guest::console() const {
+  return slurp(console_);
+}
 
 bool Guest::wait_for_console(const std::string& text) {
   return eventually([&] { return console().find(text) != std::string::npos; }, patience);
@@ -195,7 +197,8 @@ std::vector<int> qemu_processes(const std::filesystem::path& folder) {
     int process = std::atoi(entry.path().filename().c_str());
     if (process <= 0) continue;
     std::string command_line = slurp(entry.path() / "cmdline");
-    if (works_in(command_line, folder) && command_line.find("qemu-system-") != std::string::npos) found.push_back(process);
+    if (works_in(command_line, folder) && command_line.find("qemu-system-") != std::string::npos)
+      found.push_back(process);
   }
   return found;
 }

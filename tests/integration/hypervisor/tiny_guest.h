@@ -1,11 +1,11 @@
-// Guests for the tests of the hypervisor: a real kernel and an initial RAM disk that holds one small static program.
+// Guests for the tests of the hypervisor: a real kernel and an initial RAM disk that holds one small static
+// program.
 #pragma once
-
-#include <gtest/gtest.h>
 
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <gtest/gtest.h>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,8 +17,8 @@
 
 namespace anchorhold::hypervisor {
 
-// The kernel of the image that ANCHORHOLD_TEST_IMAGE names (a folder, or an image of the person's store); an empty path
-// when the variable is not set.
+// The kernel of the image that ANCHORHOLD_TEST_IMAGE names (a folder, or an image of the person's store); an
+// empty path when the variable is not set.
 std::filesystem::path test_kernel();
 // A newc archive with /init and /dev/console.
 void write_initrd(const std::filesystem::path& program, const std::filesystem::path& initrd);
@@ -79,6 +79,7 @@ testing::AssertionResult ok(const Result<T>& result) {
 // QEMU processes that work in this folder.
 std::vector<int> qemu_processes(const std::filesystem::path& folder);
 // Polls until it holds, for at most a generous time.
-bool eventually(const std::function<bool()>& condition, std::chrono::seconds limit = std::chrono::seconds(60));
+bool eventually(const std::function<bool()>& condition,
+                std::chrono::seconds limit = std::chrono::seconds(60));
 
 }  // namespace anchorhold::hypervisor

@@ -1,11 +1,11 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "hypervisor/doctor.h"
 
 #include <cerrno>
 #include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "base/files.h"
-#include "hypervisor/doctor.h"
 #include "reaper/reaping.h"
 #include "src/doctor_facts.h"
 
@@ -23,7 +23,8 @@ DoctorFacts healthy() {
   facts.kvm_device = "/dev/kvm";
   facts.landlock_abi = 6;
   facts.free_space_wanted = ByteSize::gib(2);
-  for (const char* use : {"runtime", "cache", "state"}) facts.folders.push_back({use, "/f", std::nullopt, ByteSize::gib(50)});
+  for (const char* use : {"runtime", "cache", "state"})
+    facts.folders.push_back({use, "/f", std::nullopt, ByteSize::gib(50)});
   facts.backend = "libvirt 9.0.0, QEMU 7.2.22";
   return facts;
 }
@@ -55,29 +56,60 @@ TEST(Doctor, NamesEachMissingPieceAndItsFix) {
   const auto warn = CheckStatus::warn, bad = CheckStatus::fail;
   const std::vector<Illness> illnesses = {
       {"qemu", bad, "not installed", "apt-get install qemu-system-x86",
-       [](auto& f) { f.emulator = fail(ErrorCode::failed_precondition, "QEMU is not installed", "sudo apt-get install qemu-system-x86"); }},
-      {"qemu", bad, "6.2.0 is too old", "apt-get install", [](auto& f) { f.qemu_version = QemuVersion{6, 2, 0}; }},
+       [](auto& f) {
+         f.emulator = fail(ErrorCode::failed_precondition, "QEMU is not installed",
+                           "sudo apt-get install qemu-system-x86");
+       }},
+      {"qemu", bad, "6.2.0 is too old", "apt-get install",
+       [](auto& f) {
+         f.qemu_version = QemuVersion{6, 2, 0};
+       }},
       {"qemu", bad, "does not say", "apt-get install",
-       [](auto& f) { f.qemu_version = fail(ErrorCode::failed_precondition, "the program does not say a version", "sudo apt-get install qemu-system-x86"); }},
-      {"libvirt", bad, "not installed", "apt-get install libvirt-daemon-driver-qemu", [](auto& f) { f.libvirt_driver.reset(); }},
-      {"kvm", warn, "has no /dev/kvm", "firmware", [](auto& f) { f.kvm = {Outcome::absent, ""}; }},
-      {"kvm", warn, "may not open /dev/kvm", "usermod -aG kvm", [](auto& f) { f.kvm = {Outcome::no_permission, ""}; }},
-      {"kvm", warn, "does not run guests: it hangs", "nested", [](auto& f) { f.kvm = {Outcome::broken, "it hangs"}; }},
-      {"memfd", bad, "Function not implemented", "CONFIG_MEMFD_CREATE", [](auto& f) { f.memfd_error = ENOSYS; }},
+       [](auto& f) {
+         f.qemu_version = fail(ErrorCode::failed_precondition, "the program does not say a version",
+                               "sudo apt-get install qemu-system-x86");
+       }},
+      {"libvirt", bad, "not installed", "apt-get install libvirt-daemon-driver-qemu",
+       [](auto& f) { f.libvirt_driver.reset(); }},
+      {"kvm", warn, "has no /dev/kvm", "firmware",
+       [](auto& f) {
+         f.kvm = {Outcome::absent, ""};
+       }},
+      {"kvm", warn, "may not open /dev/kvm", "usermod -aG kvm",
+       [](auto& f) {
+         f.kvm = {Outcome::no_permission, ""};
+       }},
+      {"kvm", warn, "does not run guests: it hangs", "nested",
+       [](auto& f) {
+         f.kvm = {Outcome::broken, "it hangs"};
+       }},
+      {"memfd", bad, "Function not implemented", "CONFIG_MEMFD_CREATE",
+       [](auto& f) { f.memfd_error = ENOSYS; }},
       {"user-namespaces", warn, "user.max_user_namespaces=0", "sysctl",
-       [](auto& f) { f.user_namespace_error = ENOSPC; f.user_namespace_limits = "user.max_user_namespaces=0"; }},
+       [](auto& f) {
+         f.user_namespace_error = ENOSPC;
+         f.user_namespace_limits = "user.max_user_namespaces=0";
+       }},
       {"landlock", bad, "no Landlock", "lsm=", [](auto& f) { f.landlock_abi = 0; }},
       {"landlock", warn, "moving files between folders", "5.19", [](auto& f) { f.landlock_abi = 1; }},
       {"seccomp", bad, "cannot filter", "CONFIG_SECCOMP_FILTER", [](auto& f) { f.seccomp = false; }},
       {"programs", bad, "anchorhold-reaper is missing", "install",
-       [](auto& f) { f.missing_program = Error{ErrorCode::failed_precondition, "anchorhold-reaper is missing", "install the package again"}; }},
+       [](auto& f) {
+         f.missing_program = Error{ErrorCode::failed_precondition, "anchorhold-reaper is missing",
+                                   "install the package again"};
+       }},
       {"runtime-folder", bad, "not private", "remove it",
-       [](auto& f) { f.folders[0].problem = Error{ErrorCode::permission_denied, "/f is not private", "remove it"}; }},
+       [](auto& f) {
+         f.folders[0].problem = Error{ErrorCode::permission_denied, "/f is not private", "remove it"};
+       }},
       {"disk-cache", bad, "disk is full", "df -h", [](auto& f) { f.folders[1].free = ByteSize::mib(10); }},
       {"disk-state", warn, "nearly full", "df -h", [](auto& f) { f.folders[2].free = ByteSize::mib(900); }},
-      {"locks", warn, "1 folder(s) of hosts that died", "next start", [](auto& f) { f.stale_folders = {"/r/embed-1"}; }},
+      {"locks", warn, "1 folder(s) of hosts that died", "next start",
+       [](auto& f) { f.stale_folders = {"/r/embed-1"}; }},
       {"hypervisor", bad, "libvirt-qemu' do not exist", "adduser",
-       [](auto& f) { f.connection = Error{ErrorCode::failed_precondition, "'libvirt-qemu' do not exist", "adduser …"}; }},
+       [](auto& f) {
+         f.connection = Error{ErrorCode::failed_precondition, "'libvirt-qemu' do not exist", "adduser …"};
+       }},
   };
   for (const auto& illness : illnesses) {
     DoctorFacts facts = healthy();

@@ -1,13 +1,12 @@
 // The domain XML against files that a person has read, and parsed back for what must hold in every machine.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "libvirt/domain_xml.h"
 
 #include <cstdlib>
 #include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <pugixml.hpp>
 #include <sstream>
-
-#include "libvirt/domain_xml.h"
 
 namespace anchorhold::hypervisor {
 namespace {
@@ -30,7 +29,8 @@ MachineSpec full_spec() {
   MachineSpec spec = small_spec();
   spec.id = MachineId("full");
   spec.rootfs = "/images/rootfs.erofs";
-  spec.kernel_words = {"quiet", "dm-mod.create=\"root,,,ro,0 8 verity 1 /dev/vda\"", "anchorhold.root=/dev/dm-0"};
+  spec.kernel_words = {"quiet", "dm-mod.create=\"root,,,ro,0 8 verity 1 /dev/vda\"",
+                       "anchorhold.root=/dev/dm-0"};
   spec.vcpus = 4;
   spec.memory = ByteSize::gib(2);
   spec.vsock_socket = "/run/session/vsock";
@@ -88,7 +88,8 @@ TEST(DomainXml, EqualsTheGoldenFiles) {
     std::string xml = domain_xml(test.spec, test.options);
     // To renew them: ANCHORHOLD_WRITE_GOLDEN=1, then read the difference.
     if (std::getenv("ANCHORHOLD_WRITE_GOLDEN"))
-      std::ofstream(std::string(ANCHORHOLD_SOURCE_DIR) + "/tests/unit/hypervisor/golden/" + test.golden) << xml;
+      std::ofstream(std::string(ANCHORHOLD_SOURCE_DIR) + "/tests/unit/hypervisor/golden/" + test.golden)
+          << xml;
     EXPECT_EQ(xml, golden(test.golden)) << test.golden;
   }
 }
@@ -99,9 +100,11 @@ TEST(DomainXml, HoldsTheBoundariesInEveryMachine) {
     auto document = parse(domain_xml(test.spec, test.options));
     auto domain = document.child("domain");
     auto devices = domain.child("devices");
-    for (const char* forbidden : {"interface", "graphics", "video", "sound", "hostdev", "redirdev", "channel", "input", "vsock"})
+    for (const char* forbidden :
+         {"interface", "graphics", "video", "sound", "hostdev", "redirdev", "channel", "input", "vsock"})
       EXPECT_FALSE(devices.child(forbidden)) << forbidden;
-    EXPECT_STREQ(devices.find_child_by_attribute("controller", "type", "usb").attribute("model").value(), "none");
+    EXPECT_STREQ(devices.find_child_by_attribute("controller", "type", "usb").attribute("model").value(),
+                 "none");
     EXPECT_STREQ(domain.child("memoryBacking").child("source").attribute("type").value(), "memfd");
     EXPECT_STREQ(domain.child("memoryBacking").child("access").attribute("mode").value(), "shared");
     EXPECT_STREQ(devices.child("memballoon").attribute("freePageReporting").value(), "on");
@@ -127,11 +130,13 @@ TEST(DomainXml, KeepsTextThatLooksLikeMarkupOrArguments) {
   spec.kernel_words = {"x=\"<&>\""};
   auto document = parse(domain_xml(spec, emulated()));
   auto domain = document.child("domain");
-  EXPECT_EQ(domain.child("devices").child("disk").child("source").attribute("file").value(), spec.rootfs.native());
+  EXPECT_EQ(domain.child("devices").child("disk").child("source").attribute("file").value(),
+            spec.rootfs.native());
   EXPECT_THAT(domain.child("os").child_value("cmdline"), testing::EndsWith("x=\"<&>\""));
   bool found = false;
   for (auto argument : domain.child("qemu:commandline").children("qemu:arg"))
-    found = found || std::string_view(argument.attribute("value").value()) == "socket,id=vsock,path=/run/x,,server=on";
+    found = found ||
+            std::string_view(argument.attribute("value").value()) == "socket,id=vsock,path=/run/x,,server=on";
   EXPECT_TRUE(found);
 }
 

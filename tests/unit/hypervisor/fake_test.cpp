@@ -17,7 +17,9 @@ class Fake : public testing::Test {
     return spec;
   }
   std::unique_ptr<Machine> make(MachineSpec made) {
-    return std::move(hypervisor.make(std::move(made), executor, [this](const MachineExit& exit) { exits.push_back(exit); }).value());
+    return std::move(
+        hypervisor.make(std::move(made), executor, [this](const MachineExit& exit) { exits.push_back(exit); })
+            .value());
   }
   Machine::Done note() {
     return [this](Status status) { answers.push_back(std::move(status)); };

@@ -1,18 +1,18 @@
-// The backend's small parts: why a guest ended, the bounded log, versions, acceleration, the KVM probe, the launcher's view.
+// The backend's small parts: why a guest ended, the bounded log, versions, acceleration, the KVM probe, the
+// launcher's view.
+#include <atomic>
+#include <cstring>
 #include <fcntl.h>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sstream>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <cstring>
-#include <fstream>
-#include <sstream>
 #include <thread>
+#include <unistd.h>
 
 #include "base/files.h"
 #include "base/seal.h"
@@ -48,15 +48,20 @@ struct EndCase {
 TEST(ExitCause, IsJudgedFromWhatWasSeen) {
   const std::vector<EndCase> cases = {
       {{.shutdown_reason = "guest-shutdown"}, ExitCause::guest_shutdown, ""},
-      {{.shutdown_reason = "guest-reset", .console_tail = "Kernel panic"}, ExitCause::guest_reset, "Kernel panic"},
+      {{.shutdown_reason = "guest-reset", .console_tail = "Kernel panic"},
+       ExitCause::guest_reset,
+       "Kernel panic"},
       {{.shutdown_reason = "guest-panic"}, ExitCause::guest_reset, ""},
       {{.stop_requested = true}, ExitCause::stopped, ""},
-      {{.stop_requested = true, .shutdown_reason = "guest-shutdown"}, ExitCause::stopped, "powered off when asked"},
+      {{.stop_requested = true, .shutdown_reason = "guest-shutdown"},
+       ExitCause::stopped,
+       "powered off when asked"},
       {{.time_limit = true, .wall_time = std::chrono::seconds(90)}, ExitCause::time_limit, "1m 30s"},
       {{.stop_requested = true, .time_limit = true}, ExitCause::time_limit, "limit"},
       {{}, ExitCause::process_lost, "killed from outside or crashed"},
       {{.oom_kills = 1}, ExitCause::process_lost, "ran out of memory"},
-      {{.shutdown_reason = "host-signal", .qemu_tail = "terminating on signal 15 from pid 7"}, ExitCause::process_lost,
+      {{.shutdown_reason = "host-signal", .qemu_tail = "terminating on signal 15 from pid 7"},
+       ExitCause::process_lost,
        "signal 15 from pid 7"},
   };
   for (const auto& test : cases) {
@@ -131,7 +136,8 @@ TEST(QemuVersion, IsReadFromWhatTheProgramSays) {
   auto old = check_qemu_version(parse_qemu_version("QEMU emulator version 6.2.0").value());
   ASSERT_FALSE(old);
   EXPECT_THAT(old.error().message, HasSubstr("6.2.0 is too old"));
-  for (const char* wrong : {"", "QEMU", "qemu-img version 7.2.0", "QEMU emulator version x", "QEMU emulator version 7"})
+  for (const char* wrong :
+       {"", "QEMU", "qemu-img version 7.2.0", "QEMU emulator version x", "QEMU emulator version 7"})
     EXPECT_FALSE(parse_qemu_version(wrong)) << wrong;
 }
 
@@ -153,10 +159,13 @@ TEST(Acceleration, IsDecidedByTheProbe) {
   auto hardware = decide(AccelerationChoice::automatic, works, true, "/dev/kvm").value();
   EXPECT_EQ(hardware.acceleration, Acceleration::hardware);
   EXPECT_TRUE(hardware.why_no_hardware.empty());
-  EXPECT_EQ(decide(AccelerationChoice::emulation, works, true, "/dev/kvm")->acceleration, Acceleration::emulation);
-  EXPECT_EQ(decide(AccelerationChoice::automatic, works, false, "/dev/kvm")->acceleration, Acceleration::emulation);
-  for (const auto& [verdict, words] : {std::pair(absent, "has no /dev/kvm"), std::pair(denied, "may not open /dev/kvm"),
-                                       std::pair(broken, "it hangs")}) {
+  EXPECT_EQ(decide(AccelerationChoice::emulation, works, true, "/dev/kvm")->acceleration,
+            Acceleration::emulation);
+  EXPECT_EQ(decide(AccelerationChoice::automatic, works, false, "/dev/kvm")->acceleration,
+            Acceleration::emulation);
+  for (const auto& [verdict, words] :
+       {std::pair(absent, "has no /dev/kvm"), std::pair(denied, "may not open /dev/kvm"),
+        std::pair(broken, "it hangs")}) {
     auto decision = decide(AccelerationChoice::automatic, verdict, true, "/dev/kvm").value();
     EXPECT_EQ(decision.acceleration, Acceleration::emulation);
     EXPECT_THAT(decision.why_no_hardware, HasSubstr(words));
@@ -185,7 +194,8 @@ TEST(KvmProbe, IsNotHeldUpByADeviceThatHangs) {
   auto folder = TemporaryDirectory::create().value();
   auto fifo = folder.path() / "kvm";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  // Opening this one for reading and writing succeeds; asking it anything is an error. Without a writer reading blocks.
+  // Opening this one for reading and writing succeeds; asking it anything is an error. Without a writer
+  // reading blocks.
   EXPECT_EQ(probe_kvm(fifo, std::chrono::milliseconds(2000)).outcome, KvmVerdict::Outcome::broken);
   auto verdict = probe_kvm("/dev/kvm", std::chrono::milliseconds(0));
   EXPECT_NE(verdict.outcome, KvmVerdict::Outcome::works);
@@ -199,7 +209,8 @@ TEST(Tsc, IsPlausibleWhereItIsConstant) {
 }
 
 TEST(EmbedFolder, EscapesItsUri) {
-  EXPECT_EQ(embed_uri("/run/user/1000/anchorhold/embed-1"), "qemu:///embed?root=/run/user/1000/anchorhold/embed-1");
+  EXPECT_EQ(embed_uri("/run/user/1000/anchorhold/embed-1"),
+            "qemu:///embed?root=/run/user/1000/anchorhold/embed-1");
   EXPECT_EQ(embed_uri("/a b&c"), "qemu:///embed?root=/a%20b%26c");
 }
 
@@ -239,7 +250,8 @@ TEST(View, SurvivesTheWayThroughTheEnvironment) {
   ASSERT_TRUE(back);
   EXPECT_EQ(back->read, view.read);
   EXPECT_EQ(back->write, view.write);
-  for (const char* wrong : {"", "{}", "[]", R"({"read":[],"write":[1]})", R"({"read":["x"],"write":[]})", R"({"read":{},"write":[]})"})
+  for (const char* wrong : {"", "{}", "[]", R"({"read":[],"write":[1]})", R"({"read":["x"],"write":[]})",
+                            R"({"read":{},"write":[]})"})
     EXPECT_FALSE(decode_view(wrong)) << wrong;
 }
 

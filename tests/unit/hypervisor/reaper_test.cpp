@@ -1,4 +1,7 @@
 // The reaper with fake QEMUs: programs that only sleep, started under a QEMU's name.
+#include "hypervisor/reaper.h"
+
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -7,11 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <fstream>
-
 #include "base/files.h"
 #include "base/process.h"
-#include "hypervisor/reaper.h"
 #include "reaper/reaping.h"
 
 namespace anchorhold::hypervisor {
@@ -48,7 +48,8 @@ TEST(WorksIn, KnowsQemusAndOurProgramsOfTheFolder) {
     for (const auto& word : words) text += word + '\0';
     return text;
   };
-  EXPECT_TRUE(works_in(line({"/usr/bin/qemu-system-x86_64", "-chardev", "socket,path=/run/x/embed-1/lib/m"}), folder));
+  EXPECT_TRUE(works_in(line({"/usr/bin/qemu-system-x86_64", "-chardev", "socket,path=/run/x/embed-1/lib/m"}),
+                       folder));
   EXPECT_TRUE(works_in(line({"anchorhold-vsockd", "/run/x/embed-1/v"}), folder));
   EXPECT_FALSE(works_in(line({"/usr/bin/qemu-system-x86_64", "/run/x/embed-12/lib"}), folder));
   EXPECT_FALSE(works_in(line({"less", "/run/x/embed-1/log"}), folder));
@@ -106,8 +107,10 @@ TEST_F(Reaping, WatchesByStartTime) {
   Child right = sleeper("helper-a", "x");
   Child reused = sleeper("helper-b", "x");
   auto sockets = socket_pair(SOCK_SEQPACKET).value();
-  WatchMessage messages[] = {{right.pid(), 0, *start_time_of(right.pid())}, {reused.pid(), 0, *start_time_of(reused.pid()) + 1}};
-  for (const auto& message : messages) ASSERT_TRUE(write_all(sockets.first.get(), std::as_bytes(std::span(&message, 1))));
+  WatchMessage messages[] = {{right.pid(), 0, *start_time_of(right.pid())},
+                             {reused.pid(), 0, *start_time_of(reused.pid()) + 1}};
+  for (const auto& message : messages)
+    ASSERT_TRUE(write_all(sockets.first.get(), std::as_bytes(std::span(&message, 1))));
   sockets.first.reset();
   EXPECT_EQ(run_reaper(std::move(sockets.second), embed()), 0);
   EXPECT_TRUE(right.wait(patience));

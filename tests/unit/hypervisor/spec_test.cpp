@@ -49,17 +49,35 @@ TEST(MachineSpec, RefusesAndSaysWhatAndHowMuch) {
       {"neither an initrd nor a root file system", [](auto& s) { s.initrd.clear(); }},
       {"0 processors are not possible (1 to 64)", [](auto& s) { s.vcpus = 0; }},
       {"65 processors", [](auto& s) { s.vcpus = 65; }},
-      {"63 MiB of memory are not possible (64 MiB to 256 GiB)", [](auto& s) { s.memory = ByteSize::mib(63); }},
+      {"63 MiB of memory are not possible (64 MiB to 256 GiB)",
+       [](auto& s) { s.memory = ByteSize::mib(63); }},
       {"of memory are not possible", [](auto& s) { s.memory = ByteSize::gib(257); }},
       {"not a whole number of MiB", [](auto& s) { s.memory.bytes = (128ull << 20) + 4096; }},
-      {"vsock socket is too long (108 bytes, at most 107)", [](auto& s) { s.vsock_socket = "/" + std::string(107, 's'); }},
+      {"vsock socket is too long (108 bytes, at most 107)",
+       [](auto& s) { s.vsock_socket = "/" + std::string(107, 's'); }},
       {"vsock socket 'x'", [](auto& s) { s.vsock_socket = "x"; }},
-      {"share's tag ''", [](auto& s) { s.shares = {{"", "/s"}}; }},
-      {"share's tag 'a b'", [](auto& s) { s.shares = {{"a b", "/s"}}; }},
-      {"1 to 36 characters", [](auto& s) { s.shares = {{std::string(37, 't'), "/s"}}; }},
-      {"two shares have the tag 'x'", [](auto& s) { s.shares = {{"x", "/s"}, {"x", "/t"}}; }},
-      {"socket of the share 'x' is too long", [](auto& s) { s.shares = {{"x", "/" + std::string(200, 's')}}; }},
-      {"17 folders are too many", [](auto& s) {
+      {"share's tag ''",
+       [](auto& s) {
+         s.shares = {{"", "/s"}};
+       }},
+      {"share's tag 'a b'",
+       [](auto& s) {
+         s.shares = {{"a b", "/s"}};
+       }},
+      {"1 to 36 characters",
+       [](auto& s) {
+         s.shares = {{std::string(37, 't'), "/s"}};
+       }},
+      {"two shares have the tag 'x'",
+       [](auto& s) {
+         s.shares = {{"x", "/s"}, {"x", "/t"}};
+       }},
+      {"socket of the share 'x' is too long",
+       [](auto& s) {
+         s.shares = {{"x", "/" + std::string(200, 's')}};
+       }},
+      {"17 folders are too many",
+       [](auto& s) {
          for (int i = 0; i < 17; ++i) s.shares.push_back({"t" + std::to_string(i), "/s"});
        }},
       {"kernel word '' is empty", [](auto& s) { s.kernel_words = {""}; }},
