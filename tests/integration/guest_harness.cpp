@@ -62,6 +62,12 @@ Result<std::unique_ptr<RealGuest>> RealGuest::boot(RealGuestOptions options) {
       .clock = options.clock != nullptr ? *options.clock : guest->clock_,
       .make_hypervisor = [] { return hypervisor::make_libvirt_hypervisor({}); },
       .verify_image = verify,
+      .start_vsock =
+          [self = guest.get()](vsock::VsockDeviceSpec device, vsock::VsockDeviceCallbacks callbacks) {
+            auto started = vsock::VsockDevice::start(std::move(device), std::move(callbacks));
+            if (started) self->device_ = started->get();
+            return started;
+          },
   };
   guest->session_ = ANCHORHOLD_TRY(session::Session::open(std::move(spec), std::move(parts)));
   guest->guest_ = ANCHORHOLD_TRY(guest->session_->guest());

@@ -31,6 +31,9 @@ class RealGuest {
   session::Guest& guest() { return *guest_; }
   session::GuestClient& client() { return guest_->client(); }
 
+  // Its door, for streams beside the agent's.
+  vsock::VsockDevice& device() { return *device_; }
+
   // SIGKILL to the process that runs the machine, as a crash or the kernel's memory killer would do.
   Status kill_machine();
 
@@ -39,6 +42,7 @@ class RealGuest {
   RealGuest();
   std::unique_ptr<Sink> sink_;
   SystemClock clock_;
+  vsock::VsockDevice* device_ = nullptr;  // of guest_
   std::unique_ptr<session::Session> session_;
   std::shared_ptr<session::Guest> guest_;
 };

@@ -183,6 +183,19 @@ TEST(Streams, AHundredCommandsAtOnce) {
   }
 }
 
+TEST(Streams, AWaitingCommandCostsTheAgentNothing) {
+  HostedAgent agent;
+  // What the agent used of the processor while a command only slept, as the kernel counts it for the agent's process.
+  ExecSpec spec = shell("used() { awk '{print $14 + $15}' /proc/$1/stat; }; before=$(used $PPID); sleep 1; "
+                        "echo $(($(used $PPID) - before))");
+  auto waiting = agent.client().start(shell("sleep 1000"));
+  ASSERT_TRUE(waiting);
+  auto outcome = run(agent.client(), spec);
+  ASSERT_FALSE(outcome.out.empty()) << outcome.err;
+  // In hundredths of a second, of at least a hundred.
+  EXPECT_LT(std::stoi(outcome.out), 30);
+}
+
 TEST(Streams, AStopEndsAReadAndLosesNothing) {
   HostedAgent agent;
   ExecSpec spec = shell("read x; echo got $x");
