@@ -51,11 +51,8 @@ class LibvirtHypervisor : public Hypervisor {
         launched_(std::move(launched)) {}
 
   ~LibvirtHypervisor() override {
-    std::vector<std::shared_ptr<GuestRun>> alive;
-    for (const auto& weak : runs_)
-      if (auto run = weak.lock()) alive.push_back(std::move(run));
-    for (const auto& run : alive) run->abandon();
-    for (const auto& run : alive)
+    for (const auto& run : runs_) run->abandon();
+    for (const auto& run : runs_)
       if (!run->wait_until_ended(longest_end))
         log_error(fmt::format("the machine {} did not end", run->spec().id.value()));
   }
@@ -64,9 +61,9 @@ class LibvirtHypervisor : public Hypervisor {
 
   Result<std::unique_ptr<Machine>> make(MachineSpec spec, Executor& executor, OnExit on_exit) override {
     ANCHORHOLD_CHECK(validate(spec));
-    std::erase_if(runs_, [](const auto& weak) { return weak.expired(); });
-    for (const auto& weak : runs_)
-      if (auto run = weak.lock(); run && run->spec().id == spec.id && run->state() != MachineState::ended)
+    std::erase_if(runs_, [](const auto& run) { return run->state() == MachineState::ended; });
+    for (const auto& run : runs_)
+      if (run->spec().id == spec.id)
         return fail(ErrorCode::already_exists, fmt::format("there is a machine {} already", spec.id.value()));
     auto run = std::make_shared<GuestRun>(std::move(spec), Workshop{driver_, xml_, launched_, pool_, timers_},
                                           executor, std::move(on_exit));
@@ -80,7 +77,8 @@ class LibvirtHypervisor : public Hypervisor {
   const Capabilities capabilities_;
   const XmlOptions xml_;
   const std::filesystem::path launched_;
-  std::vector<std::weak_ptr<GuestRun>> runs_;
+  // Kept until they have ended, also when their owner is gone.
+  std::vector<std::shared_ptr<GuestRun>> runs_;
   WorkerPool pool_{worker_threads};
   SerialExecutor timers_{"machine-timers"};
 };

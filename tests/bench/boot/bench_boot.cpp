@@ -9,6 +9,8 @@
 #include "base/files.h"
 #include "base/process.h"
 #include "hypervisor/tiny_guest.h"
+#include "libvirt/domain_xml.h"
+#include "libvirt/tsc.h"
 
 namespace {
 
@@ -46,6 +48,9 @@ void through_hypervisor(TestHost& host, int round, Figures& figures) {
 
 void by_hand(TestHost& host, Figures& figures) {
   auto console = host.folder() / "bare.console";
+  XmlOptions options;
+  options.tsc_khz = measure_tsc_khz();
+  const std::string command_line = kernel_command_line(host.spec("bare", "stay"), options);
   SpawnSpec spec;
   spec.argv = {"/usr/bin/qemu-system-x86_64",
                "-nodefaults",
@@ -73,7 +78,7 @@ void by_hand(TestHost& host, Figures& figures) {
                "-initrd",
                (host.folder() / "initrd").string(),
                "-append",
-               "console=ttyS0 panic=-1 tsc=reliable tiny=stay",
+               command_line,
                "-serial",
                "file:" + console.string(),
                "-no-reboot"};
