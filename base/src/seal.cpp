@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <linux/landlock.h>
 #include <seccomp.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -143,14 +144,15 @@ std::vector<SyscallRule> base_syscalls() {
   allow(collected, {"read", "readv", "pread64", "preadv", "write", "writev", "close", "dup", "fcntl", "fstat", "newfstatat",
                     "lseek", "poll", "ppoll", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2",
                     "eventfd2", "timerfd_create", "timerfd_settime", "timerfd_gettime",
-                    "brk", "mmap", "munmap", "mremap", "madvise", "futex", "set_robust_list", "get_robust_list", "rseq",
+                    "brk", "munmap", "mremap", "madvise", "futex", "set_robust_list", "get_robust_list", "rseq",
                     "clock_gettime", "clock_getres", "clock_nanosleep", "nanosleep", "gettimeofday", "time",
                     "getpid", "gettid", "getuid", "geteuid", "getgid", "getegid", "getrandom", "sched_yield",
                     "sched_getaffinity", "restart_syscall", "rt_sigreturn", "rt_sigaction", "rt_sigprocmask", "sigaltstack",
                     "exit", "exit_group", "recvmsg", "sendmsg", "recvfrom", "sendto", "shutdown", "getsockopt",
                     "membarrier", "prlimit64", "uname", "sysinfo"});
-  // No page becomes executable again.
-  collected.syscalls.push_back({"mprotect", {{2, 4, 0}}});
+  // No page becomes executable again, and none is made so.
+  collected.syscalls.push_back({"mprotect", {{2, PROT_EXEC, 0}}});
+  collected.syscalls.push_back({"mmap", {{2, PROT_EXEC, 0}}});
   // New threads, never new processes: CLONE_THREAD must be set.
   constexpr std::uint64_t clone_thread = 0x00010000;
   collected.syscalls.push_back({"clone", {{0, clone_thread, clone_thread}}});
@@ -158,7 +160,7 @@ std::vector<SyscallRule> base_syscalls() {
   allow(collected, {"tgkill"});
 #ifdef ANCHORHOLD_SANITIZED
   // The sanitizers read /proc and map shadow memory while the program runs.
-  allow(collected, {"readlink", "readlinkat", "openat", "getdents64", "ptrace", "wait4", "prctl", "mprotect", "clone", "pipe",
+  allow(collected, {"readlink", "readlinkat", "openat", "getdents64", "ptrace", "wait4", "prctl", "mmap", "mprotect", "clone", "pipe",
                     "pipe2"});
 #endif
   return collected.syscalls;

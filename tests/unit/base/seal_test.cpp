@@ -102,6 +102,12 @@ TEST_F(Seal, NoNewProcessAndNoExecutableMemory) {
     return 0;
   });
   EXPECT_TRUE(WIFSIGNALED(executable)) << executable;
+  int mapped = in_child([] {
+    if (!seal(policy_for_tests())) return 1;
+    mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return 0;
+  });
+  EXPECT_TRUE(WIFSIGNALED(mapped)) << mapped;
 #else
   (void)forked;
 #endif
