@@ -15,6 +15,7 @@ namespace anchorhold::guest {
 namespace {
 
 constexpr std::uint32_t ready_priority = 0x002;  // EPOLLPRI: how the kernel tells of a change in a control file
+constexpr int output_pipe_bytes = 256 * 1024;
 constexpr std::chrono::milliseconds tree_end_step{20};
 constexpr std::chrono::milliseconds tree_end_limit{2000};
 
@@ -74,6 +75,8 @@ Status Exec::open_streams() {
     child_side_[0] = ANCHORHOLD_TRY(open_null(O_RDONLY));
   }
   Pipe out = ANCHORHOLD_TRY(make_pipe());
+  // Room for the command to go on while a chunk is under way; where the system grants no more it stays as it is.
+  (void)fcntl(out.write_end.get(), F_SETPIPE_SZ, output_pipe_bytes);
   child_side_[1] = std::move(out.write_end);
   ANCHORHOLD_CHECK(outputs_[0].open(std::move(out.read_end), changed));
   if (plan_.errors == wire::ERROR_MODE_APART) {

@@ -100,7 +100,8 @@ bool Output::serve(Attached& attached) {
     if (!data.empty()) {
       attached.waiting = false;
       std::uint64_t offset = total_ - data.size();
-      reader->chunk(std::move(data), offset);
+      bool more = readable_ && data.size() == chunk_bytes;
+      reader->chunk(std::move(data), offset, more);
       return true;
     }
     if (!ended_) return false;
@@ -115,7 +116,8 @@ bool Output::serve(Attached& attached) {
     std::uint64_t offset = attached.offset;
     attached.offset += data.size();
     attached.waiting = false;
-    reader->chunk(std::move(data), offset);
+    bool more = attached.offset < total_ && data.size() == chunk_bytes;
+    reader->chunk(std::move(data), offset, more);
     return true;
   }
   if (attached.follow && !ended_) return false;

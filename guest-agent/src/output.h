@@ -26,7 +26,8 @@ class Output {
   class Reader {
    public:
     virtual ~Reader() = default;
-    virtual void chunk(std::string data, std::uint64_t offset) = 0;
+    // `more`: the next one is probably there already.
+    virtual void chunk(std::string data, std::uint64_t offset, bool more) = 0;
     // The last call: at the output's end, or (a kept output, without follow) after what is held.
     virtual void end(bool at_end, std::uint64_t offset) = 0;
   };

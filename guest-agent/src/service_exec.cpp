@@ -96,10 +96,14 @@ class OutputReactor final : public LoopReactor<grpc::ServerWriteReactor<wire::Ou
     });
   }
 
-  void chunk(std::string data, std::uint64_t offset) override {
+  void chunk(std::string data, std::uint64_t offset, bool more) override {
     chunk_.set_data(std::move(data));
     chunk_.set_offset(offset);
-    StartWrite(&chunk_);
+    // With the hint gRPC asks for the next message when this one begins to leave, not when it has left. It would also
+    // keep a small message back to wait for more; a full chunk is larger than what it keeps (64 KiB).
+    grpc::WriteOptions options;
+    if (more) options.set_buffer_hint();
+    StartWrite(&chunk_, options);
   }
   void end(bool at_end, std::uint64_t offset) override {
     attached_ = false;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <mutex>
@@ -88,7 +89,14 @@ class GuestSystem : public System {
 
 class HostedSystem : public System {
  public:
-  Result<std::int64_t> set_clock(std::int64_t) override { return refuse("set the clock"); }
+  // Sets a clock of its own, which starts as the machine's; that one is left alone.
+  Result<std::int64_t> set_clock(std::int64_t unix_time_ns) override {
+    if (unix_time_ns < 0) return fail(ErrorCode::invalid_argument, "a time before 1970");
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const std::int64_t machine = now.tv_sec * 1'000'000'000 + now.tv_nsec;
+    return machine + ahead_ns_.exchange(unix_time_ns - machine);
+  }
   Result<std::string> mount_share(const wire::MountRequest&) override { return refuse("mount shares"); }
   Status unmount_share(const std::string&, bool) override { return refuse("unmount shares"); }
   void write_back() override {}
@@ -98,6 +106,8 @@ class HostedSystem : public System {
   static tl::unexpected<Error> refuse(const char* what) {
     return fail(ErrorCode::failed_precondition, fmt::format("this agent is not a guest's PID 1 and does not {}", what));
   }
+
+  std::atomic<std::int64_t> ahead_ns_ = 0;
 };
 
 std::string read_proc(const char* path) {

@@ -21,11 +21,13 @@ std::unique_ptr<OutputCall> OutputCall::start(const GuestChannel& channel, std::
 }
 
 std::string OutputCall::take() {
-  std::string data = std::move(*chunk_.mutable_data());
+  std::string data;
   {
     std::lock_guard lock(sync_->mutex);
-    has_chunk_ = false;
-    if (!held_ || abandoned_) return data;
+    data = std::move(chunks_.front());
+    chunks_.pop_front();
+    if (reading_ || !held_ || abandoned_) return data;
+    reading_ = true;
   }
   StartRead(&chunk_);
   return data;
@@ -36,7 +38,8 @@ void OutputCall::abandon() {
   {
     std::lock_guard lock(sync_->mutex);
     if (std::exchange(abandoned_, true)) return;
-    release = has_chunk_ && std::exchange(held_, false);
+    // A read that is under way lets go itself, when it fails.
+    release = !reading_ && std::exchange(held_, false);
   }
   context_.TryCancel();
   if (release) RemoveHold();
@@ -48,9 +51,11 @@ void OutputCall::OnReadDone(bool ok) {
   {
     std::lock_guard lock(sync_->mutex);
     if (ok && !abandoned_) {
-      again = chunk_.data().empty();
-      has_chunk_ = !again;
+      if (!chunk_.data().empty()) chunks_.push_back(std::move(*chunk_.mutable_data()));
+      again = chunks_.size() < most_chunks;
+      reading_ = again;
     } else {
+      reading_ = false;
       release = std::exchange(held_, false);
     }
   }

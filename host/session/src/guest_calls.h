@@ -27,7 +27,7 @@ class OutputCall : public grpc::ClientReadReactor<wire::OutputChunk> {
   static std::unique_ptr<OutputCall> start(const GuestChannel& channel, std::shared_ptr<CallSync> sync,
                                            const std::string& exec_id, OutputStream stream);
   // With the mutex held.
-  bool has_chunk() const { return has_chunk_; }
+  bool has_chunk() const { return !chunks_.empty(); }
   bool done() const { return done_; }
   bool gone() const { return gone_; }
   const grpc::Status& status() const { return status_; }
@@ -44,8 +44,11 @@ class OutputCall : public grpc::ClientReadReactor<wire::OutputChunk> {
   std::shared_ptr<CallSync> sync_;
   grpc::ClientContext context_;
   wire::ReadOutputRequest request_;
+  // Read ahead of their taker, so that a fast command does not wait for two threads to meet at every chunk.
+  static constexpr std::size_t most_chunks = 4;
   wire::OutputChunk chunk_;
-  bool has_chunk_ = false;
+  std::deque<std::string> chunks_;
+  bool reading_ = true;
   bool held_ = true;  // a read may still be started
   bool abandoned_ = false;
   bool done_ = false;
