@@ -92,7 +92,10 @@ class DomainWriter {
     if (hardware_) {
       element(domain_, "cpu", {{"mode", "host-passthrough"}, {"check", "none"}, {"migratable", "off"}});
     } else {
-      element(domain_, "cpu", {{"mode", "maximum"}, {"check", "none"}});
+      auto cpu = element(domain_, "cpu", {{"mode", "maximum"}, {"check", "none"}});
+      // Translated 256-bit vectors cost more than they bring: numpy and its like choose the 128-bit ones without them.
+      for (const char* feature : {"avx", "avx2"})
+        element(cpu, "feature", {{"policy", "disable"}, {"name", feature}});
     }
     element(domain_, "clock", {{"offset", "utc"}});
     // A guest that reboots or panics has ended; a fresh one takes its place.
