@@ -1,0 +1,80 @@
+// A real guest with granted folders, and short ways to run shell commands in it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "base/files.h"
+#include "guest_harness.h"
+#include "mounts/grant.h"
+
+namespace anchorhold::mounts {
+
+struct Said {
+  int status = -1;
+  std::string output;  // both streams
+};
+
+class GrantedGuest {
+ public:
+  // Folders with these names and modes are made and granted.
+  static std::unique_ptr<GrantedGuest> boot(const std::vector<std::pair<std::string, Mode>>& folders) {
+    auto made = std::make_unique<GrantedGuest>();
+    anchorhold::testing::RealGuestOptions options;
+    auto rules = GrantRules::current();
+    if (!rules) return failed(rules.error());
+    for (const auto& [name, mode] : folders) {
+      std::filesystem::create_directory(made->folder(name));
+      prepare(made->folder(name));
+      auto grant = resolve_grant(made->folder(name), mode, options.grants, *rules);
+      if (!grant) return failed(grant.error());
+      options.grants.push_back(std::move(*grant));
+    }
+    auto guest = anchorhold::testing::RealGuest::boot(std::move(options));
+    if (!guest) return failed(guest.error());
+    made->guest_ = std::move(*guest);
+    return made;
+  }
+
+  std::filesystem::path folder(const std::string& name) const { return directory_.path() / name; }
+
+  session::GuestClient& client() { return guest_->client(); }
+
+  Said run(const std::string& script, const std::string& user = {}) {
+    session::ExecSpec spec;
+    spec.shell_command = script;
+    spec.user = user;
+    spec.errors = session::ExecSpec::Errors::merged;
+    Said said;
+    session::OutputSinks sinks;
+    sinks.standard_output = [&](std::string_view bytes) { said.output.append(bytes); };
+    auto status = guest_->client().run(spec, sinks);
+    if (!status) {
+      said.output += status.error().message;
+      return said;
+    }
+    said.status = session::shell_exit_code(*status);
+    return said;
+  }
+
+ private:
+  static std::unique_ptr<GrantedGuest> failed(const Error& error) {
+    ADD_FAILURE() << error.message;
+    return nullptr;
+  }
+  // What is there before the session begins.
+  static void prepare(const std::filesystem::path& folder) {
+    std::ofstream(folder / "before.txt") << "as it was\n";
+    std::ofstream(folder / ".env") << "SECRET=1\n";
+    std::filesystem::create_symlink("/etc/passwd", folder / "outside");
+  }
+
+  TemporaryDirectory directory_ = *TemporaryDirectory::create("anchorhold-mounts-guest");
+  std::unique_ptr<anchorhold::testing::RealGuest> guest_;
+};
+
+}  // namespace anchorhold::mounts
