@@ -293,6 +293,10 @@ Status Parser::finish_events() {
 }
 
 Result<std::variant<Arguments, HelpText>> Parser::parse(const std::vector<std::string>& argv) {
+  auto word = std::find_if(argv.begin(), argv.end(), [](const std::string& each) { return !each.starts_with("-"); });
+  auto named = [&](CLI::App* command) { return command->get_name() == *word; };
+  if (word != argv.end() && app_.get_subcommands(named).empty())
+    return usage_error(fmt::format("there is no command '{}'", *word), nullptr);
   // What follows "--" is the guest's command and none of our options, whatever it looks like.
   auto dashes = std::find(argv.begin(), argv.end(), "--");
   if (dashes != argv.end()) run_.argv.assign(dashes + 1, argv.end());

@@ -100,7 +100,9 @@ void Console::detail(std::string_view text) {
 void Console::error(const Error& error) {
   object(Json{{"type", "error"}, {"code", to_string(error.code)}, {"message", error.message}, {"to_do", error.hint}});
   note("error: " + one_line(error.message, 2000));
-  if (!error.hint.empty()) note("to do: " + one_line(error.hint, 2000));
+  note("to do: " + (error.hint.empty() ? std::string(verbose_ ? "look at: anchorhold events list --limit 20"
+                                                               : "run it again with --verbose to see more")
+                                       : one_line(error.hint, 2000)));
 }
 
 void Console::progress(std::string_view text) {

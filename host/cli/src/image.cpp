@@ -39,10 +39,7 @@ class BuildView {
       case Kind::advanced:
         console_.progress(fmt::format("{} {} {}", bar(progress.percent), stage, progress.text));
         break;
-      case Kind::output:
-        console_.detail(progress.text);
-        if (!console_.verbose()) last_line_ = progress.text;
-        break;
+      case Kind::output: console_.detail(progress.text); break;
       case Kind::finished: announce(fmt::format("the {} is done", describe(progress.stage))); break;
     }
     if (progress.kind != Kind::output)
@@ -79,7 +76,6 @@ class BuildView {
 
   Console& console_;
   std::string image_;
-  std::string last_line_;
 };
 
 Result<int> build(const ImageCommand& command, Console& console, Signals& signals) {

@@ -42,6 +42,7 @@ struct Session::State {
   void begin_start();        // with the mutex held
   void start_on_worker();    // on the worker
   Result<std::unique_ptr<Guest>> make_guest();
+  void report(Stage stage);
   void retire(std::shared_ptr<Guest> guest, std::string_view reason, std::chrono::milliseconds grace);
 
   SessionSpec spec;
@@ -58,15 +59,14 @@ struct Session::State {
   std::stop_source stop_starting;
 
   std::unique_ptr<ShareSet> shares;
-  std::unique_ptr<hypervisor::Hypervisor> hypervisor;  // the worker's
+  std::unique_ptr<hypervisor::Hypervisor> hypervisor;  // the worker's, and so is the next
+  bool announced = false;
   // Guests are started and ended here: it lives as long as they do, and so do the processes it spawned for them. Last, so
   // that it is gone before anything it uses.
   std::unique_ptr<SerialExecutor> worker = std::make_unique<SerialExecutor>("session");
 };
 
 Result<std::unique_ptr<Session>> Session::open(SessionSpec spec, SessionParts parts) {
-  spec.guest.session = spec.id;
-  spec.guest.task = spec.task;
   std::unique_ptr<Session> session(new Session(std::make_unique<State>(std::move(spec), std::move(parts))));
   for (const auto& grant : session->grants()) {
     events::Event event(events::mount_grant);
@@ -129,16 +129,23 @@ Result<std::unique_ptr<Guest>> Session::State::make_guest() {
       return fail(std::move(made).error());
     }
     hypervisor = std::move(*made);
-    if (parts.hypervisor_ready) parts.hypervisor_ready(hypervisor->capabilities());
+    announced = false;
   }
   GuestParts guest_parts{.hypervisor = *hypervisor,
                          .shares = *shares,
                          .events = events,
                          .clock = parts.clock,
                          .verify_image = [&image](const std::string&) { return image.get(); },
-                         .progress = parts.progress};
+                         .progress = [this](Stage stage) { report(stage); }};
   if (parts.start_vsock) guest_parts.start_vsock = parts.start_vsock;
   return Guest::start(spec.guest, guest_parts, stop_starting.get_token());
+}
+
+void Session::State::report(Stage stage) {
+  // What the guest will run on is of interest once it is sure that there will be one.
+  if (stage != Stage::image && !std::exchange(announced, true) && parts.hypervisor_ready)
+    parts.hypervisor_ready(hypervisor->capabilities());
+  if (parts.progress) parts.progress(stage);
 }
 
 // Ends the guest and lets whoever still uses it find out by its calls failing.

@@ -43,8 +43,6 @@ struct StageTime {
 };
 
 struct GuestSpec {
-  SessionId session;
-  TaskId task;  // empty: none
   std::string image = "base";
   unsigned cpus = 0;  // 0: two, or what this computer has
   ByteSize memory;    // 0: 2 GiB, or what fits

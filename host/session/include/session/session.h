@@ -21,7 +21,7 @@ struct SessionSpec {
   SessionId id;
   TaskId task;                          // empty: none
   std::vector<mounts::Grant> grants;    // judged, and held by their descriptors
-  GuestSpec guest;                      // its session and task are set here
+  GuestSpec guest;
 };
 
 struct SessionParts {
@@ -32,7 +32,7 @@ struct SessionParts {
   std::function<Result<images::VerifiedImage>(const std::string& name)> verify_image;
   // On the worker.
   std::function<void(Stage)> progress = {};
-  std::function<void(const hypervisor::Capabilities&)> hypervisor_ready = {};
+  std::function<void(const hypervisor::Capabilities&)> hypervisor_ready = {};  // before the first machine is made
   // Where a test puts its own device.
   decltype(GuestParts::start_vsock) start_vsock = {};
 };
