@@ -14,15 +14,28 @@ Status Output::open(UniqueFd fd, std::function<void()> changed) {
   ANCHORHOLD_CHECK(set_nonblocking(fd.get()));
   fd_ = std::move(fd);
   changed_ = std::move(changed);
-  // Changes only: a pipe that is full and unread must not keep the loop awake.
-  watch_ = ANCHORHOLD_TRY(loop_.watch(fd_.get(), vsock::ready::readable | vsock::ready::edge,
-                                      [this](std::uint32_t) { on_events(); }));
+  readable_ = true;
+  if (tail_bytes_ > 0) pump();
   return {};
 }
 
+// Watched only while it is empty and somebody waits. A pipe tells of every write to it, and a command that floods makes
+// thousands of them in the time that one chunk takes.
+void Output::arm() {
+  if (readable_ || !fd_ || watch_) return;
+  auto watch = loop_.watch(fd_.get(), vsock::ready::readable, [this](std::uint32_t) { on_events(); });
+  if (watch) watch_ = std::move(*watch);
+}
+
 void Output::on_events() {
+  watch_ = {};
   readable_ = true;
   pump();
+}
+
+bool Output::drained() const {
+  int waiting = 0;
+  return ended_ || !fd_ || ioctl(fd_.get(), FIONREAD, &waiting) != 0 || waiting == 0;
 }
 
 std::string Output::read_chunk() {
@@ -70,7 +83,11 @@ void Output::pump() {
       }
     }
   }
-  if (*alive && changed_ && (total_ != before || ended_ != had_end)) changed_();
+  if (!*alive) return;
+  bool wanted = tail_bytes_ > 0;
+  for (const auto& attached : readers_) wanted = wanted || attached.waiting;
+  if (wanted) arm();
+  if (changed_ && (total_ != before || ended_ != had_end)) changed_();
 }
 
 // Reads what there is, but not for ever: other descriptors have their turn in between.
@@ -152,9 +169,7 @@ void Output::ready(Reader* reader) {
 }
 
 void Output::settle() {
-  int waiting = 0;
-  if (ended_ || (fd_ && ioctl(fd_.get(), FIONREAD, &waiting) == 0 && waiting > 0)) return;
-  close();
+  if (!ended_ && drained()) close();
 }
 
 void Output::close() {

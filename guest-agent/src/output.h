@@ -52,8 +52,8 @@ class Output {
   void settle();
 
   bool ended() const { return ended_; }
-  // Nothing was left to read when last looked at; with a full pipe and no reader this is false.
-  bool drained() const { return ended_ || !readable_; }
+  // Nothing waits to be read.
+  bool drained() const;
   bool has_reader() const { return !readers_.empty(); }
   std::uint64_t total() const { return total_; }
   std::uint64_t dropped() const { return held_start_; }
@@ -65,6 +65,7 @@ class Output {
     bool follow;
     bool waiting = false;
   };
+  void arm();
   void on_events();
   void pump();
   void keep();

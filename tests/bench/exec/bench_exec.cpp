@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <stdexcept>
 #include <vector>
@@ -66,9 +67,12 @@ void compare(const char* what, double ours, double bare, const char* unit) {
 
 }  // namespace
 
-int main() try {
+// The argument is the guest's count of processors (2).
+int main(int argc, char** argv) try {
   if (auto why = anchorhold::testing::RealGuest::why_not(); !why.empty()) throw std::runtime_error(why);
-  auto guest = must(anchorhold::testing::RealGuest::boot());
+  anchorhold::testing::RealGuestOptions options;
+  if (argc > 1) options.cpus = static_cast<unsigned>(std::atoi(argv[1]));
+  auto guest = must(anchorhold::testing::RealGuest::boot(std::move(options)));
   auto& client = guest->client();
   install_peer(client);
 
