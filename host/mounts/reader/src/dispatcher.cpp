@@ -58,8 +58,8 @@ const Dispatcher::Operation* Dispatcher::operation(std::uint32_t opcode) {
     all[FUSE_RENAME] = {"FUSE_RENAME", &D::rename, sizeof(fuse_rename_in)};
     all[FUSE_LINK] = {"FUSE_LINK", &D::link, sizeof(fuse_link_in), entry};
     all[FUSE_OPEN] = {"FUSE_OPEN", &D::open, sizeof(fuse_open_in), sizeof(fuse_open_out)};
-    all[FUSE_READ] = {"FUSE_READ", &D::read, sizeof(fuse_read_in), 0, true, true};
-    all[FUSE_WRITE] = {"FUSE_WRITE", &D::write, sizeof(fuse_write_in), sizeof(fuse_write_out), true, true};
+    all[FUSE_READ] = {"FUSE_READ", &D::read, sizeof(fuse_read_in)};
+    all[FUSE_WRITE] = {"FUSE_WRITE", &D::write, sizeof(fuse_write_in), sizeof(fuse_write_out)};
     all[FUSE_STATFS] = {"FUSE_STATFS", &D::statistics, 0, sizeof(fuse_statfs_out)};
     all[FUSE_RELEASE] = {"FUSE_RELEASE", &D::release, sizeof(fuse_release_in)};
     all[FUSE_FSYNC] = {"FUSE_FSYNC", &D::sync, sizeof(fuse_fsync_in), 0, true, true};

@@ -4,8 +4,6 @@ namespace anchorhold::mounts {
 namespace {
 
 constexpr std::size_t max_batch = 64;
-// Data of this size is copied faster than a thread is woken.
-constexpr std::size_t short_bytes = 64 << 10;
 
 }  // namespace
 
@@ -35,12 +33,10 @@ void ReaderDevice::fault(Error cause) {
 }
 
 // A hint only: what it says is read again, and checked, when the request is served.
-bool ReaderDevice::is_short(const vsock::DescriptorChain& chain) const {
+bool ReaderDevice::may_take_long(const vsock::DescriptorChain& chain) const {
   fuse_in_header header{};
   vsock::copy_from(chain.readable, 0, std::as_writable_bytes(std::span(&header, 1)));
-  if (!Dispatcher::may_take_long(header.opcode)) return true;
-  return (header.opcode == FUSE_READ || header.opcode == FUSE_WRITE) &&
-         chain.readable_bytes + chain.writable_bytes <= short_bytes;
+  return Dispatcher::may_take_long(header.opcode);
 }
 
 void ReaderDevice::drain(std::size_t index) {
@@ -57,8 +53,8 @@ void ReaderDevice::drain(std::size_t index) {
       if (!queue.rearm_kicks()) return;
       continue;
     }
-    bool last_here = index == 0 || is_short(batch_[count - 1]);
-    std::size_t handed_on = index == 0 ? 0 : last_here ? count - 1 : count;
+    // One is served here and now: to wake another thread for it takes longer than most requests do.
+    std::size_t handed_on = index == 0 ? 0 : may_take_long(batch_[count - 1]) ? count : count - 1;
     if (handed_on > 0) {
       std::lock_guard lock(mutex_);
       for (std::size_t i = 0; i < handed_on; ++i) {

@@ -69,7 +69,7 @@ class Dispatcher {
   // Returns how many bytes of answer were written; 0 for the requests that have none.
   Result<std::uint32_t> serve(const RequestBuffers& buffers, Scratch& scratch);
 
-  // Whether serving it may take long (data, syncing), by the operation's number alone.
+  // Whether serving it may take long (syncing, copying), by the operation's number alone.
   static bool may_take_long(std::uint32_t opcode);
 
  private:

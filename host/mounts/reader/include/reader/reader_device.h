@@ -40,7 +40,7 @@ class ReaderDevice : public vsock::VhostUserDevice {
     vsock::DescriptorChain chain;
   };
   void drain(std::size_t queue);
-  bool is_short(const vsock::DescriptorChain& chain) const;
+  bool may_take_long(const vsock::DescriptorChain& chain) const;
   void serve_chain(std::size_t queue, const vsock::DescriptorChain& chain, Scratch& scratch);
   void fault(Error cause);
   void work();
