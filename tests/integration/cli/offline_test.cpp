@@ -1,0 +1,145 @@
+// The program from the outside, as far as no guest is needed.
+#include <sqlite3.h>
+
+#include "events/event_log.h"
+#include "task_fixture.h"
+
+namespace anchorhold::cli {
+namespace {
+
+using OfflineTest = TaskTest;
+
+struct Fault {
+  std::vector<std::string> argv;
+  const char* says;
+};
+
+TEST_F(OfflineTest, FaultsAreTwoLinesAndStatus125) {
+  auto work = folder("work");
+  write_text(home() / "bad.json", "{\"turns\": 3}");
+  write_text(home() / "empty.txt", "\n");
+  const std::vector<Fault> faults{
+      {{}, "subcommand"},
+      {{"nonsense"}, "nonsense"},
+      {{"run"}, "needs a command"},
+      {{"run", "ls"}, "ls"},
+      {{"run", "--cpus", "0", "--", "ls"}, "cpus"},
+      {{"run", "--memory", "lots", "--", "ls"}, "lots"},
+      {{"run", "--timeout", "soon", "--", "ls"}, "soon"},
+      {{"run", "--env", "=x", "--", "ls"}, "NAME=VALUE"},
+      {{"run", "--ro", home() / "missing", "--", "ls"}, "missing"},
+      {{"run", "--rw", "/", "--", "ls"}, "/"},
+      {{"run", "--ro", "/proc", "--", "ls"}, "/proc"},
+      {{"run", "--ro", home() / "state", "--", "ls"}, "state"},
+      {{"run", "--image", "no-such-image", "--", "ls"}, "no-such-image"},
+      {{"task"}, "wish"},
+      {{"task", "Do it"}, "model"},
+      {{"task", "--model", "unknown:thing", "Do it"}, "unknown:thing"},
+      {{"task", "--model", "scripted:" + (home() / "missing.json").string(), "Do it"}, "missing.json"},
+      {{"task", "--model", "scripted:" + (home() / "bad.json").string(), "Do it"}, "bad.json"},
+      {{"task", "--file", home() / "empty.txt", "--model", "openai:x", "--base-url", "http://127.0.0.1:1"}, "empty.txt"},
+      {{"task", "--model", "anthropic:x", "Do it"}, "ANTHROPIC_API_KEY"},
+      {{"sessions", "show", "zzz"}, "zzz"},
+      {{"sessions", "stop"}, "id"},
+      {{"events", "verify", "--head", "12"}, "--head"},
+      {{"image", "verify", "no-such-image"}, "no-such-image"},
+      {{"image", "rm"}, "name"},
+  };
+  for (const auto& fault : faults) {
+    auto outcome = run(fault.argv);
+    std::string words;
+    for (const auto& word : fault.argv) words += word + " ";
+    SCOPED_TRACE(words + "\n" + outcome.err);
+    EXPECT_TRUE(outcome.status == 125 || (fault.argv[0] == "image" && outcome.status == 1)) << outcome.status;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_TRUE(outcome.err.starts_with("error: "));
+    EXPECT_NE(outcome.err.find(fault.says), std::string::npos);
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 2);
+    EXPECT_NE(outcome.err.find("\nto do: "), std::string::npos);
+  }
+  EXPECT_TRUE(nothing_left());
+}
+
+TEST_F(OfflineTest, FaultsAreObjectsWithJson) {
+  auto outcome = run({"sessions", "show", "zzz", "--json"});
+  EXPECT_EQ(outcome.status, 125);
+  auto all = objects(outcome.out);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].at("type"), "error");
+  EXPECT_EQ(all[0].at("code"), "not_found");
+  auto usage = run({"sessions", "--nonsense", "--json"});
+  EXPECT_EQ(objects(usage.out).size(), 1u);
+}
+
+TEST_F(OfflineTest, HelpAndVersionAreResults) {
+  for (const auto& argv : std::vector<std::vector<std::string>>{
+           {"--help"}, {"run", "--help"}, {"task", "--help"}, {"sessions", "--help"}, {"sessions", "resume", "--help"},
+           {"events", "--help"}, {"image", "--help"}, {"doctor", "--help"}, {"--version"}}) {
+    auto outcome = run(argv);
+    EXPECT_EQ(outcome.status, 0) << argv[0];
+    EXPECT_FALSE(outcome.out.empty()) << argv[0];
+    EXPECT_EQ(outcome.err, "") << argv[0];
+  }
+}
+
+TEST_F(OfflineTest, TheEventLogIsListedFilteredAndVerified) {
+  auto log_folder = home() / "state/anchorhold/events";
+  std::filesystem::create_directories(home() / "state/anchorhold");
+  std::string head;
+  {
+    auto log = events::EventLog::open({.folder = log_folder});
+    ASSERT_TRUE(log) << log.error().message;
+    for (int i = 0; i < 5; ++i)
+      ASSERT_TRUE((*log)->record(events::Event(events::vm_start).set(SessionId(i < 2 ? "a" : "b")).set("text", "\x1b[31m red\n")));
+    ASSERT_TRUE((*log)->record(events::Event(events::vm_fail).set("cause", "it broke")));
+  }
+  EXPECT_EQ(objects(run({"events", "list", "--json"}).out).size(), 6u);
+  EXPECT_EQ(objects(run({"events", "list", "--json", "--session", "a"}).out).size(), 2u);
+  EXPECT_EQ(objects(run({"events", "list", "--json", "--severity", "error"}).out).size(), 1u);
+  auto text = run({"events", "list", "--limit", "1"});
+  EXPECT_NE(text.out.find("cause=it broke"), std::string::npos);
+  // What somebody else wrote cannot steer the terminal.
+  EXPECT_EQ(run({"events", "list"}).out.find('\x1b'), std::string::npos);
+
+  auto whole = objects(run({"events", "verify", "--json"}).out);
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_EQ(whole[0].at("whole"), true);
+  head = whole[0].at("head");
+  EXPECT_EQ(run({"events", "verify", "--head", head}).status, 0);
+
+  sqlite3* handle = nullptr;
+  ASSERT_EQ(sqlite3_open((log_folder / "events.db").c_str(), &handle), SQLITE_OK);
+  sqlite3_exec(handle, "DROP TRIGGER event_no_update; UPDATE event SET name = 'anchorhold.vm.stop' WHERE sequence = 3", nullptr,
+               nullptr, nullptr);
+  sqlite3_close(handle);
+  auto tampered = run({"events", "verify"});
+  EXPECT_EQ(tampered.status, 1);
+  EXPECT_NE(tampered.out.find("record 3"), std::string::npos) << tampered.out;
+  EXPECT_NE(tampered.err.find("to do: "), std::string::npos);
+}
+
+TEST_F(OfflineTest, FollowingEndsWithASignal) {
+  auto running = start({"events", "follow", "--json"});
+  auto log = events::EventLog::open({.folder = home() / "state/anchorhold/events"});
+  ASSERT_TRUE(log) << log.error().message;
+  ASSERT_TRUE((*log)->record(events::Event(events::vm_start)));
+  running.read_until("anchorhold.vm.start");
+  running.signal(SIGINT);
+  EXPECT_EQ(running.finish().status, 0);
+}
+
+TEST_F(OfflineTest, TheKeyIsNeverShownOrStored) {
+  write_text(home() / "key", "sk-very-secret-key\n");
+  auto work = folder("work");
+  auto outcome = run({"task", "--verbose", "--image", "no-such-image", "--rw", work, "--model", "openai:x", "--base-url",
+                      "http://127.0.0.1:9", "--key-file", home() / "key", "--max-time", "5s", "Do it"});
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_EQ((outcome.out + outcome.err).find("very-secret"), std::string::npos);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(home() / "state")) {
+    if (!entry.is_regular_file()) continue;
+    EXPECT_EQ(read_text(entry.path()).find("very-secret"), std::string::npos) << entry.path();
+  }
+}
+
+}  // namespace
+}  // namespace anchorhold::cli
