@@ -1,6 +1,6 @@
 #include "output.h"
 
-#include <sys/ioctl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,8 +34,11 @@ void Output::on_events() {
 }
 
 bool Output::drained() const {
-  int waiting = 0;
-  return ended_ || !fd_ || ioctl(fd_.get(), FIONREAD, &waiting) != 0 || waiting == 0;
+  if (ended_ || !fd_) return true;
+  // Not FIONREAD: what was written to a terminal is handed over by a worker of the kernel, and only reading and polling
+  // wait for that.
+  pollfd entry{.fd = fd_.get(), .events = POLLIN, .revents = 0};
+  return poll(&entry, 1, 0) <= 0 || (entry.revents & POLLIN) == 0;
 }
 
 std::string Output::read_chunk() {

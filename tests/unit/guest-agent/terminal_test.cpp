@@ -33,6 +33,13 @@ TEST(Terminal, IsOneAndHasItsSize) {
   EXPECT_TRUE(outcome.status.ok());
 }
 
+TEST(Terminal, TheLastBytesArrive) {
+  HostedAgent agent;
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_EQ(run(agent.client(), on_terminal("echo first; echo last")).out, "first\r\nlast\r\n") << i;
+  }
+}
+
 TEST(Terminal, ResizeIsSeen) {
   HostedAgent agent;
   auto exec = agent.client().start(on_terminal("trap 'stty size' WINCH; echo ready; while :; do sleep 0.01; done"));
