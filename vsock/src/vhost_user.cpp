@@ -90,6 +90,10 @@ Result<bool> VhostUserBackEnd::receive() {
   }
   incoming_.resize(want);
   auto received = receive_with_descriptors(connection_.get(), std::span(incoming_).subspan(have));
+  if (!received && received.error().code == ErrorCode::unavailable) {
+    end({});  // reset: it went without reading our last answer, as a virtual machine that is ended hard does
+    return false;
+  }
   if (!received) return fail(with_context(std::move(received).error(), "the front end's connection"));
   incoming_.resize(have + received->size);
   for (auto& fd : received->descriptors) incoming_descriptors_.push_back(std::move(fd));

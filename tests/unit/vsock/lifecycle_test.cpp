@@ -81,6 +81,14 @@ TEST_F(Lifecycle, FrontEndThatClosesEndsTheDevice) {
   EXPECT_FALSE(device_->statistics());
 }
 
+TEST_F(Lifecycle, FrontEndThatIsKilledBeforeItReadsAnAnswerHasJustGone) {
+  connect();
+  front_end_->send(1, {});  // GET_FEATURES; closing with its answer unread resets the connection
+  driver_.reset();
+  front_end_.reset();
+  EXPECT_THAT(cause(), HasSubstr("virtual machine closed"));
+}
+
 TEST_F(Lifecycle, DialThatWaitsEndsWithTheDevice) {
   connect();
   Mailbox<Error> outcome;
