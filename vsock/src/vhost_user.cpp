@@ -318,6 +318,10 @@ Status VhostUserBackEnd::reply(const Message& message, std::span<const std::byte
   std::memcpy(bytes.data() + sizeof header, payload.data(), payload.size());
   // Replies are few and small; a front end that lets its socket fill with them does not follow the protocol.
   ssize_t sent = send(connection_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+    end({});
+    return {};
+  }
   if (sent != static_cast<ssize_t>(bytes.size())) return fail_errno(sent < 0 ? errno : EMSGSIZE, "replying to the front end");
   return {};
 }
