@@ -82,9 +82,11 @@ TEST(Streams, ManyStalledReadersDoNotGrowTheAgent) {
   EXPECT_EQ(run(agent.client(), shell("head -c 64M /dev/zero")).out.size(), 64u << 20);
   auto after = agent.client().statistics();
   ASSERT_TRUE(after);
+#ifndef ANCHORHOLD_SANITIZED  // which keeps freed memory for a while
   // Per stream: the chunk that waits for room in the window, here and inside gRPC. The windows are the host's memory.
   EXPECT_LE(after->agent_memory.bytes, before->agent_memory.bytes + (80u * 192u << 10) + (16u << 20));
   EXPECT_LE(after->agent_memory.bytes, stalled->agent_memory.bytes + (8u << 20));
+#endif
   // gRPC adds and ends a thread or two of its own.
   EXPECT_LE(after->agent_threads, before->agent_threads + 4);
 }
