@@ -1,18 +1,19 @@
-// A guest that says anything it likes: a series of FUSE requests against a real folder, through the dispatcher, with a keeper
-// that grants everything. Node ids and handles that were given out can be named, so that requests get somewhere.
+// A guest that says anything it likes: a series of FUSE requests against a real folder, through the
+// dispatcher, with a keeper that grants everything. Node ids and handles that were given out can be named, so
+// that requests get somewhere.
 //
-// The input is a series of records: operation, node (an index of those given out, or 255: as in the bytes), flags, room / 32,
-// length of the arguments (two bytes, little endian), the arguments. Flags: 1 the arguments begin with a handle given out,
-// 2 the header's length lies, 4 the request lies in pieces, 8 there is no room for an answer.
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
+// The input is a series of records: operation, node (an index of those given out, or 255: as in the bytes),
+// flags, room / 32, length of the arguments (two bytes, little endian), the arguments. Flags: 1 the arguments
+// begin with a handle given out, 2 the header's length lies, 4 the request lies in pieces, 8 there is no room
+// for an answer.
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <fstream>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <thread>
+#include <unistd.h>
 
 #include "base/files.h"
 #include "mounts/keeper_client.h"
@@ -46,10 +47,13 @@ void grant_everything(int socket, std::string file) {
 }
 
 struct World {
-  World() : directory(*TemporaryDirectory::create("anchorhold-fuzz-fuse")), reports(*socket_pair(SOCK_SEQPACKET)) {
+  World()
+      : directory(*TemporaryDirectory::create("anchorhold-fuzz-fuse")),
+        reports(*socket_pair(SOCK_SEQPACKET)) {
     auto root = directory.path() / "grant";
     std::filesystem::create_directories(root / "folder" / "deeper");
-    for (const char* name : {"file", "folder/one", "folder/deeper/two", ".env"}) std::ofstream(root / name) << "content of " << name;
+    for (const char* name : {"file", "folder/one", "folder/deeper/two", ".env"})
+      std::ofstream(root / name) << "content of " << name;
     std::filesystem::create_symlink("file", root / "link");
     (void)mkfifo((root / "fifo").c_str(), 0600);
     auto sockets = *socket_pair(SOCK_SEQPACKET);
@@ -98,7 +102,8 @@ class Guest {
   }
 
   // False: the device ended.
-  bool send(std::uint32_t operation, std::uint64_t node, std::string arguments, Record record, std::size_t room) {
+  bool send(std::uint32_t operation, std::uint64_t node, std::string arguments, Record record,
+            std::size_t room) {
     fuse_in_header header{};
     header.len = static_cast<std::uint32_t>(sizeof header + arguments.size());
     if (record.flags & 2) header.len += record.room;
@@ -121,7 +126,9 @@ class Guest {
   }
 
   std::uint64_t node(std::uint8_t index) const { return index < nodes_.size() ? nodes_[index] : index; }
-  std::uint64_t handle(std::uint8_t index) const { return handles_.empty() ? 0 : handles_[index % handles_.size()]; }
+  std::uint64_t handle(std::uint8_t index) const {
+    return handles_.empty() ? 0 : handles_[index % handles_.size()];
+  }
 
  private:
   void learn(std::uint32_t operation, const std::vector<char>& out, std::uint32_t written) {

@@ -1,4 +1,5 @@
-// anchorhold-fsd: the reader of one grant, a virtio-fs device that can change nothing. Arguments, seal, serve.
+// anchorhold-fsd: the reader of one grant, a virtio-fs device that can change nothing. Arguments, seal,
+// serve.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>

@@ -1,17 +1,17 @@
-// One guest, two mounts: reader and keeper (rw, with the ledger) on one, QEMU's virtiofsd (cache=auto) on the other. Prints
-// medians and ratios; more than 1 means ours is faster. Needs root, as virtiofsd does, and the kernel of a built image:
+// One guest, two mounts: reader and keeper (rw, with the ledger) on one, QEMU's virtiofsd (cache=auto) on the
+// other. Prints medians and ratios; more than 1 means ours is faster. Needs root, as virtiofsd does, and the
+// kernel of a built image:
 //   ANCHORHOLD_TEST_IMAGE=FOLDER bench_mounts      a folder with vmlinux
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "base/files.h"
 #include "base/process.h"
@@ -47,15 +47,27 @@ Status start_ours(const std::filesystem::path& folder, Servers& servers) {
   auto reader_reports = ANCHORHOLD_TRY(socket_pair(SOCK_SEQPACKET));
   auto keeper_reports = ANCHORHOLD_TRY(socket_pair(SOCK_SEQPACKET));
   SpawnSpec keeper;
-  keeper.argv = {std::string(ANCHORHOLD_PROGRAM_DIR) + "/anchorhold-keeper", "--name", "bench", "--mode", "rw", "--ledger",
-                 (folder / "ledger").string(), "--clients", "1"};
-  keeper.descriptors = {{2, 2}, {root.get(), keeper_fd::root}, {keeper_reports.second.get(), keeper_fd::reports},
+  keeper.argv = {std::string(ANCHORHOLD_PROGRAM_DIR) + "/anchorhold-keeper",
+                 "--name",
+                 "bench",
+                 "--mode",
+                 "rw",
+                 "--ledger",
+                 (folder / "ledger").string(),
+                 "--clients",
+                 "1"};
+  keeper.descriptors = {{2, 2},
+                        {root.get(), keeper_fd::root},
+                        {keeper_reports.second.get(), keeper_fd::reports},
                         {between.second.get(), keeper_fd::first_client}};
   servers.children.push_back(ANCHORHOLD_TRY(Child::spawn(keeper)));
   SpawnSpec reader;
   reader.argv = {std::string(ANCHORHOLD_PROGRAM_DIR) + "/anchorhold-fsd", "--name", "bench", "--mode", "rw"};
-  reader.descriptors = {{2, 2}, {listener.get(), reader_fd::listener}, {root.get(), reader_fd::root},
-                        {reader_reports.second.get(), reader_fd::reports}, {between.first.get(), reader_fd::keeper}};
+  reader.descriptors = {{2, 2},
+                        {listener.get(), reader_fd::listener},
+                        {root.get(), reader_fd::root},
+                        {reader_reports.second.get(), reader_fd::reports},
+                        {between.first.get(), reader_fd::keeper}};
   servers.children.push_back(ANCHORHOLD_TRY(Child::spawn(reader)));
   servers.kept.push_back(std::move(reader_reports.first));
   servers.kept.push_back(std::move(keeper_reports.first));
@@ -66,7 +78,8 @@ Status start_theirs(const std::filesystem::path& folder, Servers& servers) {
   std::filesystem::create_directory(folder / "shared");
   auto listener = ANCHORHOLD_TRY(listen_at(folder / "theirs"));
   SpawnSpec spec;
-  spec.argv = {theirs, "--fd=3", "-o", "source=" + (folder / "shared").string(), "-o", "cache=auto", "-o", "sandbox=chroot"};
+  spec.argv = {theirs, "--fd=3",     "-o", "source=" + (folder / "shared").string(),
+               "-o",   "cache=auto", "-o", "sandbox=chroot"};
   spec.descriptors = {{listener.get(), 3}};
   servers.children.push_back(ANCHORHOLD_TRY(Child::spawn(spec)));
   return {};
@@ -75,14 +88,43 @@ Status start_theirs(const std::filesystem::path& folder, Servers& servers) {
 std::vector<std::string> machine(const std::filesystem::path& qemu, const std::filesystem::path& kernel,
                                  const std::filesystem::path& folder) {
   auto console = "file:" + (folder / "console").string();
-  return {qemu.string(), "-M", "microvm,rtc=on,memory-backend=m", "-global", "virtio-mmio.force-legacy=false", "-cpu", "max",
-          "-accel", "tcg,thread=multi", "-smp", "2", "-m", "1024", "-object", "memory-backend-memfd,id=m,size=1024M,share=on",
-          "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", console, "-kernel", kernel.string(),
-          "-initrd", (folder / "initrd").string(), "-append",
-          fmt::format("console=ttyS0 quiet panic=-1 reboot=t pci=off tsc=reliable tsc_early_khz={}", vsock::testing::tsc_khz()),
-          "-chardev", "socket,id=a,path=" + (folder / "ours").string(), "-device",
-          "vhost-user-fs-device,chardev=a,tag=ours,queue-size=128", "-chardev", "socket,id=b,path=" + (folder / "theirs").string(),
-          "-device", "vhost-user-fs-device,chardev=b,tag=theirs,queue-size=128"};
+  return {qemu.string(),
+          "-M",
+          "microvm,rtc=on,memory-backend=m",
+          "-global",
+          "virtio-mmio.force-legacy=false",
+          "-cpu",
+          "max",
+          "-accel",
+          "tcg,thread=multi",
+          "-smp",
+          "2",
+          "-m",
+          "1024",
+          "-object",
+          "memory-backend-memfd,id=m,size=1024M,share=on",
+          "-nodefaults",
+          "-no-user-config",
+          "-display",
+          "none",
+          "-no-reboot",
+          "-serial",
+          console,
+          "-kernel",
+          kernel.string(),
+          "-initrd",
+          (folder / "initrd").string(),
+          "-append",
+          fmt::format("console=ttyS0 quiet panic=-1 reboot=t pci=off tsc=reliable tsc_early_khz={}",
+                      vsock::testing::tsc_khz()),
+          "-chardev",
+          "socket,id=a,path=" + (folder / "ours").string(),
+          "-device",
+          "vhost-user-fs-device,chardev=a,tag=ours,queue-size=128",
+          "-chardev",
+          "socket,id=b,path=" + (folder / "theirs").string(),
+          "-device",
+          "vhost-user-fs-device,chardev=b,tag=theirs,queue-size=128"};
 }
 
 using Figures = std::map<std::string, std::map<std::string, std::vector<double>>>;
@@ -104,7 +146,8 @@ Result<Figures> figures_of(const std::filesystem::path& console) {
     if (line.starts_with("FIGURE") && words >> kind >> whose >> what >> microseconds)
       figures[what][whose].push_back(microseconds / 1000);
   }
-  if (!done) return fail(ErrorCode::internal, "the guest did not come to its end; its console is " + console.string());
+  if (!done)
+    return fail(ErrorCode::internal, "the guest did not come to its end; its console is " + console.string());
   return figures;
 }
 
@@ -112,11 +155,14 @@ Status run() {
   const char* image = std::getenv("ANCHORHOLD_TEST_IMAGE");
   auto qemu = vsock::testing::find_program("qemu-system-x86_64");
   auto kernel = std::filesystem::path(image ? image : "") / "vmlinux";
-  if (!image || qemu.empty() || !std::filesystem::exists(kernel) || !std::filesystem::exists(theirs) || geteuid() != 0)
+  if (!image || qemu.empty() || !std::filesystem::exists(kernel) || !std::filesystem::exists(theirs) ||
+      geteuid() != 0)
     return fail(ErrorCode::failed_precondition,
-                "needs root, qemu-system-x86, qemu-system-common, and ANCHORHOLD_TEST_IMAGE naming a folder with vmlinux");
+                "needs root, qemu-system-x86, qemu-system-common, and ANCHORHOLD_TEST_IMAGE naming a folder "
+                "with vmlinux");
   auto folder = ANCHORHOLD_TRY(TemporaryDirectory::create("ahb"));
-  ANCHORHOLD_CHECK(write_file_atomic(folder.path() / "initrd", vsock::testing::initrd_with_init(ANCHORHOLD_GUEST_INIT)));
+  ANCHORHOLD_CHECK(
+      write_file_atomic(folder.path() / "initrd", vsock::testing::initrd_with_init(ANCHORHOLD_GUEST_INIT)));
   Servers servers;
   ANCHORHOLD_CHECK(start_ours(folder.path(), servers));
   ANCHORHOLD_CHECK(start_theirs(folder.path(), servers));

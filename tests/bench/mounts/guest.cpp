@@ -1,17 +1,16 @@
-// The only program of the benchmark's guest: does the same work on two mounts in turn and says on the console how long
-// each step took ("FIGURE ours unpack 1234567", in microseconds).
+// The only program of the benchmark's guest: does the same work on two mounts in turn and says on the console
+// how long each step took ("FIGURE ours unpack 1234567", in microseconds).
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <dirent.h>
 #include <fcntl.h>
+#include <functional>
+#include <string>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <string>
 #include <vector>
 
 namespace {
@@ -40,7 +39,9 @@ void forget_caches() {
   close(fd);
 }
 
-std::string folder_name(int i) { return "tree/d" + std::to_string(i % folders); }
+std::string folder_name(int i) {
+  return "tree/d" + std::to_string(i % folders);
+}
 
 // What tar does for each file.
 void unpack() {
@@ -48,7 +49,8 @@ void unpack() {
   for (int i = 0; i < folders; ++i) check(mkdir(folder_name(i).c_str(), 0755) == 0, "a folder");
   const timespec times[2] = {{1600000000, 0}, {1600000000, 0}};
   for (int i = 0; i < files; ++i) {
-    std::string name = folder_name(i) + "/f" + std::to_string(i), text(static_cast<std::size_t>(200 + i % 6000), 'x');
+    std::string name = folder_name(i) + "/f" + std::to_string(i),
+                text(static_cast<std::size_t>(200 + i % 6000), 'x');
     int fd = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644);
     check(fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()), name);
     close(fd);
@@ -91,8 +93,10 @@ void read_all() {
 void remove_all() {
   std::vector<std::string> below{"tree"};
   walk("tree", [&](const std::string& name, const struct stat& info) {
-    if (S_ISDIR(info.st_mode)) below.push_back(name);
-    else check(unlink(name.c_str()) == 0, name);
+    if (S_ISDIR(info.st_mode))
+      below.push_back(name);
+    else
+      check(unlink(name.c_str()) == 0, name);
   });
   while (!below.empty()) {
     check(rmdir(below.back().c_str()) == 0, below.back());

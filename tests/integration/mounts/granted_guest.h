@@ -1,10 +1,9 @@
 // A real guest with granted folders, and short ways to run shell commands in it.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <memory>
 #include <string>
 

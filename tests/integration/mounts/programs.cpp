@@ -133,7 +133,7 @@ open(b'n' * 255, 'w').write('long')
 try: open(b'n' * 256, 'w'); raise SystemExit('256 bytes')
 except OSError: pass
 os.mkdir('deep'); os.chdir('deep')
-for level in range(200): os.mkdir('level' + 'x' * 30); os.chdir('level' + 'x' * 30)
+for level in range(200): os.mkdir('level' + 'x' * 10); os.chdir('level' + 'x' * 10)
 open('bottom', 'w').write('deep'); assert open('bottom').read() == 'deep'
 EOF
 mkdir many; cd many; seq 3000 | xargs touch; test "$(ls | wc -l)" = 3000; rm -f *; test -z "$(ls)"

@@ -30,10 +30,16 @@ std::unique_ptr<GrantedGuest> Programs<mode>::guest_;
 using ProgramsRw = Programs<Mode::rw>;
 using ProgramsRwNoDelete = Programs<Mode::rw_no_delete>;
 
-TEST_P(ProgramsRw, Work) { run(GetParam()); }
-TEST_P(ProgramsRwNoDelete, Work) { run(GetParam()); }
+TEST_P(ProgramsRw, Work) {
+  run(GetParam());
+}
+TEST_P(ProgramsRwNoDelete, Work) {
+  run(GetParam());
+}
 
-std::string program_name(const ::testing::TestParamInfo<Program>& program) { return program.param.name; }
+std::string program_name(const ::testing::TestParamInfo<Program>& program) {
+  return program.param.name;
+}
 INSTANTIATE_TEST_SUITE_P(Rw, ProgramsRw, ::testing::ValuesIn(programs()), program_name);
 INSTANTIATE_TEST_SUITE_P(RwNoDelete, ProgramsRwNoDelete, ::testing::ValuesIn(programs()), program_name);
 

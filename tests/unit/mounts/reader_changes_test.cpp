@@ -76,7 +76,9 @@ TEST_F(ReaderChanges, FoldersLinksAndNames) {
   auto link = guest_->link(node, FUSE_ROOT_ID, "second");
   EXPECT_EQ(link.as<fuse_entry_out>().nodeid, node);
   EXPECT_EQ(link.as<fuse_entry_out>().attr.nlink, 2u);
-  EXPECT_EQ(guest_->ask(FUSE_SYMLINK, FUSE_ROOT_ID, FuseGuest::name("sym") + FuseGuest::name("folder/file")).error, 0);
+  EXPECT_EQ(
+      guest_->ask(FUSE_SYMLINK, FUSE_ROOT_ID, FuseGuest::name("sym") + FuseGuest::name("folder/file")).error,
+      0);
   EXPECT_EQ(std::filesystem::read_symlink(grant_ / "sym"), "folder/file");
   EXPECT_EQ(guest_->ask(FUSE_RMDIR, FUSE_ROOT_ID, FuseGuest::name("folder")).error, ENOTEMPTY);
   EXPECT_EQ(guest_->rename(folder.nodeid, "file", FUSE_ROOT_ID, "moved").error, 0);
@@ -107,7 +109,8 @@ TEST_F(ReaderChanges, AFileIsWhatItsOtherNameSays) {
   fuse_setattr_in in{};
   in.valid = FATTR_MODE;
   in.mode = 0640;
-  EXPECT_EQ(guest_->ask(FUSE_SETATTR, node, bytes_of(in)).error, 0) << "the keeper finds it under the name it has";
+  EXPECT_EQ(guest_->ask(FUSE_SETATTR, node, bytes_of(in)).error, 0)
+      << "the keeper finds it under the name it has";
   EXPECT_EQ(guest_->open(node, O_WRONLY).error, 0);
 }
 
@@ -122,7 +125,10 @@ TEST_F(ReaderChanges, RenameHasItsThreeForms) {
   EXPECT_EQ(guest_->rename(FUSE_ROOT_ID, "a", FUSE_ROOT_ID, "b", RENAME_WHITEOUT).error, EINVAL);
   fuse_rename_in plain{};
   plain.newdir = FUSE_ROOT_ID;
-  EXPECT_EQ(guest_->ask(FUSE_RENAME, FUSE_ROOT_ID, bytes_of(plain) + FuseGuest::name("a") + FuseGuest::name("b")).error, 0);
+  EXPECT_EQ(
+      guest_->ask(FUSE_RENAME, FUSE_ROOT_ID, bytes_of(plain) + FuseGuest::name("a") + FuseGuest::name("b"))
+          .error,
+      0);
   EXPECT_EQ(read_text(grant_ / "b"), "b");
   EXPECT_EQ(attributes(b).nlink, 1u);
   EXPECT_EQ(attributes(a).nlink, 0u) << "replaced, and still known to the guest";
@@ -211,8 +217,11 @@ TEST_F(ReaderChanges, UserAttributes) {
   EXPECT_EQ(set.error, 0);
   EXPECT_EQ(guest_->get_xattr(node, "user.colour", 64).payload, "green");
   in.flags = XATTR_CREATE;
-  EXPECT_EQ(guest_->ask(FUSE_SETXATTR, node, bytes_of(in) + FuseGuest::name("user.colour") + "green").error, EEXIST);
-  EXPECT_EQ(guest_->ask(FUSE_SETXATTR, node, bytes_of(in) + FuseGuest::name("security.capability") + "green").error, EOPNOTSUPP);
+  EXPECT_EQ(guest_->ask(FUSE_SETXATTR, node, bytes_of(in) + FuseGuest::name("user.colour") + "green").error,
+            EEXIST);
+  EXPECT_EQ(
+      guest_->ask(FUSE_SETXATTR, node, bytes_of(in) + FuseGuest::name("security.capability") + "green").error,
+      EOPNOTSUPP);
   EXPECT_EQ(guest_->ask(FUSE_REMOVEXATTR, node, FuseGuest::name("user.colour")).error, 0);
   EXPECT_EQ(guest_->get_xattr(node, "user.colour", 64).error, ENODATA);
   EXPECT_EQ(guest_->ask(FUSE_REMOVEXATTR, node, FuseGuest::name("trusted.x")).error, EOPNOTSUPP);
@@ -232,7 +241,8 @@ TEST_F(ReaderChanges, CopiesRangesAndAllocates) {
   EXPECT_EQ(guest_->ask(FUSE_COPY_FILE_RANGE, 0, bytes_of(in)).as<fuse_write_out>().size, 5u);
   EXPECT_EQ(read_text(grant_ / "target"), "23456");
   std::swap(in.fh_in, in.fh_out);
-  EXPECT_EQ(guest_->ask(FUSE_COPY_FILE_RANGE, 0, bytes_of(in)).error, EBADF) << "into a file opened for reading";
+  EXPECT_EQ(guest_->ask(FUSE_COPY_FILE_RANGE, 0, bytes_of(in)).error, EBADF)
+      << "into a file opened for reading";
   fuse_fallocate_in allocate{};
   allocate.fh = handle_;
   allocate.length = 1000;
@@ -275,7 +285,8 @@ TEST_F(ReaderChanges, WithoutAKeeperEveryChangeIsRefused) {
   EXPECT_EQ(guest_->create(FUSE_ROOT_ID, "new", O_WRONLY | O_CREAT).error, EROFS);
   EXPECT_EQ(guest_->make_node(FUSE_ROOT_ID, "new", S_IFREG | 0644).error, EROFS);
   EXPECT_EQ(guest_->make_folder(FUSE_ROOT_ID, "new").error, EROFS);
-  EXPECT_EQ(guest_->ask(FUSE_SYMLINK, FUSE_ROOT_ID, FuseGuest::name("new") + FuseGuest::name("x")).error, EROFS);
+  EXPECT_EQ(guest_->ask(FUSE_SYMLINK, FUSE_ROOT_ID, FuseGuest::name("new") + FuseGuest::name("x")).error,
+            EROFS);
   EXPECT_EQ(guest_->link(node, FUSE_ROOT_ID, "new").error, EROFS);
   EXPECT_EQ(guest_->ask(FUSE_UNLINK, FUSE_ROOT_ID, FuseGuest::name("file")).error, EROFS);
   EXPECT_EQ(guest_->ask(FUSE_RMDIR, FUSE_ROOT_ID, FuseGuest::name("folder")).error, EROFS);

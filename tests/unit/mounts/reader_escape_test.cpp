@@ -1,8 +1,7 @@
 // Ways out of the granted folder, tried through real requests while the host changes things underneath.
+#include <atomic>
 #include <sys/mount.h>
 #include <sys/stat.h>
-
-#include <atomic>
 #include <thread>
 
 #include "reader_fixture.h"
@@ -26,7 +25,8 @@ TEST_F(ReaderEscape, NamesThatAreNoNamesAreRefusedAndReported) {
   std::filesystem::create_directory(grant_ / "folder");
   boot(Mode::rw);
   auto folder = guest_->node("folder");
-  for (const char* name : {"..", ".", "", "../outside", "../outside/secret", "folder/..", "/etc/passwd", "a/b"}) {
+  for (const char* name :
+       {"..", ".", "", "../outside", "../outside/secret", "folder/..", "/etc/passwd", "a/b"}) {
     SCOPED_TRACE(name);
     EXPECT_EQ(guest_->lookup(FUSE_ROOT_ID, name).error, EINVAL);
     EXPECT_EQ(guest_->lookup(folder, name).error, EINVAL);

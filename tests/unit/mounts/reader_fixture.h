@@ -1,12 +1,11 @@
-// A real reader process, with a real keeper where changes are allowed, and a guest that speaks FUSE to it through rings in
-// shared memory, without a virtual machine.
+// A real reader process, with a real keeper where changes are allowed, and a guest that speaks FUSE to it
+// through rings in shared memory, without a virtual machine.
 #pragma once
 
 #include <linux/fuse.h>
-#include <sys/un.h>
-
 #include <map>
 #include <set>
+#include <sys/un.h>
 
 #include "front_end.h"
 #include "keeper_fixture.h"
@@ -28,8 +27,9 @@ class FuseGuest {
   static constexpr std::size_t slot_bytes = 0x28000;  // 160 KiB each way
 
   struct Reply {
-    bool answered = false;  // false: the device closed the connection, or gave the chain back without an answer
-    int error = 0;          // errno value
+    bool answered =
+        false;      // false: the device closed the connection, or gave the chain back without an answer
+    int error = 0;  // errno value
     std::string payload;
     template <typename T>
     T as() const {
@@ -64,8 +64,8 @@ class FuseGuest {
     std::memset(front_end.memory() + out, 0, std::min<std::size_t>(room, slot_bytes));
     auto head = static_cast<std::uint16_t>(slot * 2);
     auto flags = static_cast<std::uint16_t>(room > 0 ? vsock::testing::flag_next : 0);
-    front_end.descriptor(ring, head) = {FrontEnd::guest_base + in, static_cast<std::uint32_t>(bytes.size()), flags,
-                                        static_cast<std::uint16_t>(head + 1)};
+    front_end.descriptor(ring, head) = {FrontEnd::guest_base + in, static_cast<std::uint32_t>(bytes.size()),
+                                        flags, static_cast<std::uint16_t>(head + 1)};
     front_end.descriptor(ring, head + 1u) = {FrontEnd::guest_base + out, static_cast<std::uint32_t>(room),
                                              vsock::testing::flag_write, 0};
     front_end.offer(ring, head);
@@ -96,7 +96,8 @@ class FuseGuest {
     return wait(submit(bytes, room, ring), ring);
   }
 
-  Reply ask(std::uint32_t opcode, std::uint64_t node, std::string_view arguments = {}, std::size_t room = 4096) {
+  Reply ask(std::uint32_t opcode, std::uint64_t node, std::string_view arguments = {},
+            std::size_t room = 4096) {
     return send(request(opcode, node, arguments), room);
   }
 
@@ -202,7 +203,8 @@ class FuseGuest {
     EXPECT_FALSE(send(request(FUSE_FORGET, node, bytes_of(in)), 0, urgent).answered);
   }
   // Names of a whole folder, by READDIR or READDIRPLUS, in pages of the given size.
-  std::map<std::string, std::uint64_t> list(std::uint64_t node, std::uint32_t opcode, std::uint32_t page = 4096);
+  std::map<std::string, std::uint64_t> list(std::uint64_t node, std::uint32_t opcode,
+                                            std::uint32_t page = 4096);
 
   FrontEnd front_end;
 
@@ -228,7 +230,8 @@ inline std::map<std::string, std::uint64_t> FuseGuest::list(std::uint64_t folder
   std::map<std::string, std::uint64_t> names;
   auto open_handle = handle(folder, 0, FUSE_OPENDIR);
   for (std::uint64_t position = 0;;) {
-    auto reply = ask(opcode, folder, read_arguments(open_handle, position, page), sizeof(fuse_out_header) + page);
+    auto reply =
+        ask(opcode, folder, read_arguments(open_handle, position, page), sizeof(fuse_out_header) + page);
     EXPECT_EQ(reply.error, 0);
     if (reply.error != 0 || reply.payload.empty()) break;
     for (std::size_t at = 0; at < reply.payload.size();) {
@@ -256,8 +259,9 @@ inline std::map<std::string, std::uint64_t> FuseGuest::list(std::uint64_t folder
 class ReaderProcess {
  public:
   // Ready and sealed when it returns; nullptr (with a failed expectation) otherwise.
-  static std::unique_ptr<ReaderProcess> start(const std::filesystem::path& grant, const std::filesystem::path& folder,
-                                              Mode mode, int keeper, std::vector<std::string> arguments = {}) {
+  static std::unique_ptr<ReaderProcess> start(const std::filesystem::path& grant,
+                                              const std::filesystem::path& folder, Mode mode, int keeper,
+                                              std::vector<std::string> arguments = {}) {
     auto reader = std::make_unique<ReaderProcess>();
     UniqueFd root(open(grant.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     reader->socket_path = folder / "reader.socket";
@@ -274,7 +278,9 @@ class ReaderProcess {
     spec.argv = {std::string(ANCHORHOLD_PROGRAM_DIR) + "/anchorhold-fsd", "--name", "test", "--mode",
                  std::string(to_string(mode))};
     spec.argv.insert(spec.argv.end(), arguments.begin(), arguments.end());
-    spec.descriptors = {{2, 2}, {listener.get(), reader_fd::listener}, {root.get(), reader_fd::root},
+    spec.descriptors = {{2, 2},
+                        {listener.get(), reader_fd::listener},
+                        {root.get(), reader_fd::root},
                         {reports->second.get(), reader_fd::reports}};
     if (keeper >= 0) spec.descriptors.push_back({keeper, reader_fd::keeper});
     auto child = Child::spawn(spec);
@@ -314,7 +320,8 @@ class ReaderTest : public ::testing::Test {
     keeper_.reset();
     int socket = -1;
     if (mode != Mode::ro) {
-      keeper_ = KeeperProcess::start(grant_, directory_->path() / "ledger", {.mode = mode, .clients = 1, .arguments = arguments});
+      keeper_ = KeeperProcess::start(grant_, directory_->path() / "ledger",
+                                     {.mode = mode, .clients = 1, .arguments = arguments});
       ASSERT_TRUE(keeper_);
       auto ready = keeper_->next_report();
       ASSERT_TRUE(ready && ready->kind == ReportKind::ready);

@@ -48,24 +48,34 @@ std::vector<BadRequest> bad_requests() {
   struct {
     std::uint32_t size = 0xffffffff, flags = 0;
   } xattr;
-  auto request = [](std::uint32_t opcode, std::string_view arguments) { return FuseGuest::request(opcode, 1, arguments); };
+  auto request = [](std::uint32_t opcode, std::string_view arguments) {
+    return FuseGuest::request(opcode, 1, arguments);
+  };
   return {
       {"nothing", "", 4096, ""},
       {"half a header", std::string(20, '\0'), 4096, "shorter than its header"},
-      {"longer than it is", with_length(request(FUSE_GETATTR, std::string(16, '\0')), 4000), 4096, "it says 4000 bytes"},
-      {"shorter than it is", with_length(request(FUSE_GETATTR, std::string(16, '\0')), 40), 4096, "it says 40 bytes"},
+      {"longer than it is", with_length(request(FUSE_GETATTR, std::string(16, '\0')), 4000), 4096,
+       "it says 4000 bytes"},
+      {"shorter than it is", with_length(request(FUSE_GETATTR, std::string(16, '\0')), 40), 4096,
+       "it says 40 bytes"},
       {"length zero", with_length(request(FUSE_GETATTR, std::string(16, '\0')), 0), 4096, "it says 0 bytes"},
       {"arguments missing", request(FUSE_GETATTR, "xx"), 4096, "FUSE_GETATTR: shorter than its arguments"},
       {"no room for the answer", request(FUSE_GETATTR, std::string(16, '\0')), 20, "no room for the answer"},
       {"no room at all", request(FUSE_LOOKUP, FuseGuest::name("x")), 0, "no room for the answer"},
       {"a name without an end", request(FUSE_LOOKUP, "endless"), 4096, "FUSE_LOOKUP: a name without an end"},
       {"no name", request(FUSE_UNLINK, ""), 4096, "FUSE_UNLINK: a name without an end"},
-      {"one name of two", request(FUSE_SYMLINK, FuseGuest::name("x")), 4096, "FUSE_SYMLINK: a name without an end"},
-      {"less data than it says", request(FUSE_WRITE, bytes_of(write) + "short"), 4096, "FUSE_WRITE: less data than it says"},
-      {"a read without room", request(FUSE_READ, bytes_of(read)), 4096, "FUSE_READ: it asks for more than it has room for"},
-      {"a listing without room", request(FUSE_READDIRPLUS, bytes_of(read)), 4096, "FUSE_READDIRPLUS: it asks for more"},
-      {"a count that lies", request(FUSE_BATCH_FORGET, bytes_of(batch) + std::string(64, '\0')), 0, "fewer entries than it says"},
-      {"a value that lies", request(FUSE_SETXATTR, bytes_of(xattr) + FuseGuest::name("user.x") + "v"), 4096, "a value shorter than it says"},
+      {"one name of two", request(FUSE_SYMLINK, FuseGuest::name("x")), 4096,
+       "FUSE_SYMLINK: a name without an end"},
+      {"less data than it says", request(FUSE_WRITE, bytes_of(write) + "short"), 4096,
+       "FUSE_WRITE: less data than it says"},
+      {"a read without room", request(FUSE_READ, bytes_of(read)), 4096,
+       "FUSE_READ: it asks for more than it has room for"},
+      {"a listing without room", request(FUSE_READDIRPLUS, bytes_of(read)), 4096,
+       "FUSE_READDIRPLUS: it asks for more"},
+      {"a count that lies", request(FUSE_BATCH_FORGET, bytes_of(batch) + std::string(64, '\0')), 0,
+       "fewer entries than it says"},
+      {"a value that lies", request(FUSE_SETXATTR, bytes_of(xattr) + FuseGuest::name("user.x") + "v"), 4096,
+       "a value shorter than it says"},
       {"longer than any request", request(FUSE_LOOKUP, std::string(150000, 'x')), 4096, "too long"},
       {"operation zero", request(0, ""), 4096, "no such operation"},
       {"another device's operation", request(CUSE_INIT, std::string(64, '\0')), 4096, "no such operation"},
@@ -97,7 +107,8 @@ TEST_F(ReaderMalformed, ManyAtOnceEndItOnce) {
 TEST_F(ReaderMalformed, ChainsOutsideMemoryEndIt) {
   boot(Mode::ro);
   auto& front_end = guest_->front_end;
-  front_end.descriptor(FuseGuest::requests, 100) = {FrontEnd::guest_base + FrontEnd::memory_size - 16, 4096, 0, 0};
+  front_end.descriptor(FuseGuest::requests, 100) = {FrontEnd::guest_base + FrontEnd::memory_size - 16, 4096,
+                                                    0, 0};
   front_end.offer(FuseGuest::requests, 100);
   expect_end("");
 }
@@ -105,8 +116,10 @@ TEST_F(ReaderMalformed, ChainsOutsideMemoryEndIt) {
 TEST_F(ReaderMalformed, ChainsThatRunInACircleEndIt) {
   boot(Mode::ro);
   auto& front_end = guest_->front_end;
-  front_end.descriptor(FuseGuest::requests, 100) = {FrontEnd::guest_base + 0x100000, 16, vsock::testing::flag_next, 101};
-  front_end.descriptor(FuseGuest::requests, 101) = {FrontEnd::guest_base + 0x100000, 16, vsock::testing::flag_next, 100};
+  front_end.descriptor(FuseGuest::requests, 100) = {FrontEnd::guest_base + 0x100000, 16,
+                                                    vsock::testing::flag_next, 101};
+  front_end.descriptor(FuseGuest::requests, 101) = {FrontEnd::guest_base + 0x100000, 16,
+                                                    vsock::testing::flag_next, 100};
   front_end.offer(FuseGuest::requests, 100);
   expect_end("");
 }
@@ -122,18 +135,21 @@ TEST_F(ReaderMalformed, HeadersMayLieInPieces) {
   // One byte a descriptor on the way in, and seven pieces on the way out.
   std::uint16_t index = 50;
   for (std::size_t i = 0; i < bytes.size(); ++i, ++index)
-    front_end.descriptor(FuseGuest::requests, index) = {FrontEnd::guest_base + in + i, 1, vsock::testing::flag_next,
-                                                        static_cast<std::uint16_t>(index + 1)};
+    front_end.descriptor(FuseGuest::requests, index) = {
+        FrontEnd::guest_base + in + i, 1, vsock::testing::flag_next, static_cast<std::uint16_t>(index + 1)};
   for (int i = 0; i < 7; ++i, ++index) {
-    auto flags = static_cast<std::uint16_t>(vsock::testing::flag_write | (i < 6 ? vsock::testing::flag_next : 0));
-    front_end.descriptor(FuseGuest::requests, index) = {FrontEnd::guest_base + out + static_cast<std::size_t>(i) * 100, i < 6 ? 9u : 2000u, flags,
-                                                        static_cast<std::uint16_t>(index + 1)};
+    auto flags =
+        static_cast<std::uint16_t>(vsock::testing::flag_write | (i < 6 ? vsock::testing::flag_next : 0));
+    front_end.descriptor(FuseGuest::requests, index) = {
+        FrontEnd::guest_base + out + static_cast<std::size_t>(i) * 100, i < 6 ? 9u : 2000u, flags,
+        static_cast<std::uint16_t>(index + 1)};
   }
   auto seen = front_end.used_index(FuseGuest::requests);
   front_end.offer(FuseGuest::requests, 50);
   ASSERT_TRUE(front_end.wait_used(FuseGuest::requests, seen));
   std::string answer;
-  for (std::size_t i = 0; i < 6; ++i) answer.append(reinterpret_cast<char*>(front_end.memory()) + out + i * 100, 9);
+  for (std::size_t i = 0; i < 6; ++i)
+    answer.append(reinterpret_cast<char*>(front_end.memory()) + out + i * 100, 9);
   answer.append(reinterpret_cast<char*>(front_end.memory()) + out + 600, 200);
   fuse_out_header header;
   std::memcpy(&header, answer.data(), sizeof header);

@@ -1,7 +1,6 @@
 // The table of nodes: identity, bounds, and finding things again. Here the limits are small.
 #include <fcntl.h>
 #include <sys/stat.h>
-
 #include <thread>
 
 #include "keeper_fixture.h"
@@ -23,7 +22,8 @@ class ReaderNodes : public ::testing::Test {
     directory_ = std::make_unique<TemporaryDirectory>(std::move(*made));
   }
   void make_table(NodeLimits limits) {
-    auto root = std::make_shared<const UniqueFd>(open(directory_->path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    auto root =
+        std::make_shared<const UniqueFd>(open(directory_->path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     auto table = NodeTable::create(root, limits);
     ASSERT_TRUE(table);
     table_ = std::move(*table);
@@ -192,7 +192,8 @@ TEST_F(ReaderNodes, PagesAreKeptOfASettledVersionOnly) {
   EXPECT_TRUE(coherence.may_keep_pages(node, changed));
   auto fresh = *table_->attributes(node);
   EXPECT_FALSE(coherence.may_keep_pages(node, fresh));
-  EXPECT_FALSE(coherence.may_keep_pages(node, fresh)) << "the next change may fall into the same step of the clock";
+  EXPECT_FALSE(coherence.may_keep_pages(node, fresh))
+      << "the next change may fall into the same step of the clock";
 }
 
 TEST(ReaderHandles, AreBounded) {

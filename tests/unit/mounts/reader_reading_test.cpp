@@ -1,9 +1,8 @@
 // What the guest can find and read, each operation on a real folder.
+#include <algorithm>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
-
-#include <algorithm>
 #include <thread>
 
 #include "reader_fixture.h"
@@ -53,7 +52,8 @@ TEST_F(ReaderReading, LookupAndAttributesShowTheFileAsTheGuestUsersOwn) {
   EXPECT_EQ(attributes.attr.ino, info.st_ino);
   EXPECT_EQ(attributes.attr.mtime, static_cast<std::uint64_t>(info.st_mtim.tv_sec));
   EXPECT_EQ(attributes.attr.mtimensec, static_cast<std::uint32_t>(info.st_mtim.tv_nsec));
-  EXPECT_EQ(guest_->lookup(FUSE_ROOT_ID, "none").as<fuse_entry_out>().nodeid, 0u) << "an absence may be remembered";
+  EXPECT_EQ(guest_->lookup(FUSE_ROOT_ID, "none").as<fuse_entry_out>().nodeid, 0u)
+      << "an absence may be remembered";
   EXPECT_EQ(guest_->lookup(entry.nodeid, "below").error, ENOTDIR);
 }
 
@@ -120,12 +120,14 @@ TEST_F(ReaderReading, ListsEveryNameOnceInPagesOfAnySize) {
     }
   }
   auto handle = guest_->handle(FUSE_ROOT_ID, 0, FUSE_OPENDIR);
-  EXPECT_EQ(guest_->ask(FUSE_READDIR, 1, FuseGuest::read_arguments(handle, 0, 16)).error, EINVAL) << "no room for one entry";
+  EXPECT_EQ(guest_->ask(FUSE_READDIR, 1, FuseGuest::read_arguments(handle, 0, 16)).error, EINVAL)
+      << "no room for one entry";
 }
 
 TEST_F(ReaderReading, NamesMayHoldAnyByte) {
   for (int byte = 1; byte < 256; ++byte)
-    if (byte != '/' && byte != '.') write_text(grant_ / std::string(1, static_cast<char>(byte)), std::to_string(byte));
+    if (byte != '/' && byte != '.')
+      write_text(grant_ / std::string(1, static_cast<char>(byte)), std::to_string(byte));
   write_text(grant_ / std::string(255, 'n'), "long");
   boot(Mode::ro);
   EXPECT_EQ(guest_->list(FUSE_ROOT_ID, FUSE_READDIR).size(), 2u + 253u + 1u);
@@ -137,7 +139,8 @@ TEST_F(ReaderReading, NamesMayHoldAnyByte) {
 
 TEST_F(ReaderReading, UserAttributesOnly) {
   write_text(grant_ / "file", "");
-  if (setxattr((grant_ / "file").c_str(), "user.colour", "green", 5, 0) != 0) GTEST_SKIP() << "no user xattrs here";
+  if (setxattr((grant_ / "file").c_str(), "user.colour", "green", 5, 0) != 0)
+    GTEST_SKIP() << "no user xattrs here";
   boot(Mode::ro);
   auto node = guest_->node("file");
   EXPECT_EQ(guest_->get_xattr(node, "user.colour", 64).payload, "green");
@@ -182,15 +185,16 @@ TEST_F(ReaderReading, HolesStatisticsAndSyncing) {
 
 TEST_F(ReaderReading, WhatIsNotOfferedSaysSo) {
   boot(Mode::ro);
-  for (auto opcode : {FUSE_GETLK, FUSE_SETLK, FUSE_SETLKW, FUSE_ACCESS, FUSE_BMAP, FUSE_IOCTL, FUSE_POLL, FUSE_SETUPMAPPING,
-                      FUSE_REMOVEMAPPING, FUSE_SYNCFS, FUSE_TMPFILE})
+  for (auto opcode : {FUSE_GETLK, FUSE_SETLK, FUSE_SETLKW, FUSE_ACCESS, FUSE_BMAP, FUSE_IOCTL, FUSE_POLL,
+                      FUSE_SETUPMAPPING, FUSE_REMOVEMAPPING, FUSE_SYNCFS, FUSE_TMPFILE})
     EXPECT_EQ(guest_->ask(opcode, FUSE_ROOT_ID, std::string(64, '\0')).error, ENOSYS) << opcode;
   EXPECT_EQ(guest_->ask(999, FUSE_ROOT_ID).error, ENOSYS) << "an operation of a later kernel";
   EXPECT_EQ(guest_->ask(FUSE_FLUSH, FUSE_ROOT_ID, std::string(sizeof(fuse_flush_in), '\0')).error, ENOSYS);
 }
 
 TEST_F(ReaderReading, HiddenNamesDoNotExist) {
-  for (const char* name : {".env", ".env.local", "server.pem", "id_rsa", "seen"}) write_text(grant_ / name, "x");
+  for (const char* name : {".env", ".env.local", "server.pem", "id_rsa", "seen"})
+    write_text(grant_ / name, "x");
   std::filesystem::create_directory(grant_ / ".ssh");
   boot(Mode::ro);
   for (const char* name : {".env", ".ENV", ".env.local", "server.pem", "id_rsa", ".ssh"})
@@ -214,9 +218,12 @@ TEST_F(ReaderReading, PagesAreKeptOnlyWhileTheFileIsTheSame) {
   ASSERT_EQ(utimensat(AT_FDCWD, (grant_ / "file").c_str(), old, 0), 0);
   boot(Mode::ro);
   auto node = guest_->node("file");
-  auto keeps = [&] { return (guest_->open(node, O_RDONLY).as<fuse_open_out>().open_flags & FOPEN_KEEP_CACHE) != 0; };
+  auto keeps = [&] {
+    return (guest_->open(node, O_RDONLY).as<fuse_open_out>().open_flags & FOPEN_KEEP_CACHE) != 0;
+  };
   EXPECT_FALSE(keeps()) << "the guest has no pages yet";
-  EXPECT_FALSE(keeps()) << "it changed less than one step of the clock ago: the next change may look the same";
+  EXPECT_FALSE(keeps())
+      << "it changed less than one step of the clock ago: the next change may look the same";
   write_text(grant_ / "file", "two");
   EXPECT_FALSE(keeps());
 }
@@ -240,13 +247,15 @@ TEST_F(ReaderReading, HostEditsAreSeenByWhoHoldsTheFileOpen) {
 
 TEST_F(ReaderReading, RequestsInFlightAreServedSideBySide) {
   std::vector<std::uint64_t> handles;
-  for (int i = 0; i < 16; ++i) write_text(grant_ / std::to_string(i), std::string(100000, static_cast<char>('a' + i)));
+  for (int i = 0; i < 16; ++i)
+    write_text(grant_ / std::to_string(i), std::string(100000, static_cast<char>('a' + i)));
   boot(Mode::ro);
   for (int i = 0; i < 16; ++i) handles.push_back(guest_->handle(guest_->node(std::to_string(i)), O_RDONLY));
   for (int round = 0; round < 20; ++round) {
     std::vector<unsigned> slots;
     for (auto handle : handles)
-      slots.push_back(guest_->submit(FuseGuest::request(FUSE_READ, 0, FuseGuest::read_arguments(handle, 0, 100000)), 100016));
+      slots.push_back(guest_->submit(
+          FuseGuest::request(FUSE_READ, 0, FuseGuest::read_arguments(handle, 0, 100000)), 100016));
     for (std::size_t i = 0; i < slots.size(); ++i)
       EXPECT_EQ(guest_->wait(slots[i]).payload, std::string(100000, static_cast<char>('a' + i)));
   }
@@ -278,8 +287,11 @@ TEST_F(ReaderReading, ForgottenNodesAreGone) {
   one.nlookup = 1;
   other.nodeid = 4711;
   other.nlookup = 1;
-  EXPECT_FALSE(guest_->send(FuseGuest::request(FUSE_BATCH_FORGET, 0, bytes_of(batch) + bytes_of(one) + bytes_of(other)), 0,
-                            FuseGuest::urgent).answered);
+  EXPECT_FALSE(
+      guest_
+          ->send(FuseGuest::request(FUSE_BATCH_FORGET, 0, bytes_of(batch) + bytes_of(one) + bytes_of(other)),
+                 0, FuseGuest::urgent)
+          .answered);
   EXPECT_EQ(guest_->attributes(node).error, ESTALE);
   guest_->forget(FUSE_ROOT_ID, 1000);
   EXPECT_EQ(guest_->attributes(FUSE_ROOT_ID).error, 0);

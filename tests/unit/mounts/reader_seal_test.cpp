@@ -1,5 +1,8 @@
 // A hostile program under the reader's exact seal, with the reader's descriptors: what it still cannot do.
+#include "reader/reader_seal.h"
+
 #include <fcntl.h>
+#include <functional>
 #include <linux/openat2.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -8,10 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <functional>
-
 #include "keeper_fixture.h"
-#include "reader/reader_seal.h"
 
 namespace anchorhold::mounts {
 namespace {
@@ -75,7 +75,8 @@ class ReaderSealed : public ::testing::TestWithParam<bool> {
   void TearDown() override {
     if (grant_.empty()) return;
     EXPECT_EQ(read_text(grant_ / "file"), "as it was");
-    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(grant_), {}), 4) << "nothing was made, nothing went";
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(grant_), {}), 4)
+        << "nothing was made, nothing went";
   }
 
   std::unique_ptr<TemporaryDirectory> directory_;
@@ -101,11 +102,13 @@ TEST_P(ReaderSealed, DoesItsWork) {
 }
 
 TEST_P(ReaderSealed, OpensNothingForChanging) {
-  for (int flags : {O_WRONLY, O_RDWR, O_RDONLY | O_TRUNC, O_RDONLY | O_CREAT, O_RDONLY | O_APPEND, O_WRONLY | O_TRUNC, O_PATH | O_TRUNC,
-                    O_RDWR | O_TMPFILE, O_ACCMODE, O_RDONLY | O_DIRECT, O_RDONLY | O_NONBLOCK}) {
+  for (int flags :
+       {O_WRONLY, O_RDWR, O_RDONLY | O_TRUNC, O_RDONLY | O_CREAT, O_RDONLY | O_APPEND, O_WRONLY | O_TRUNC,
+        O_PATH | O_TRUNC, O_RDWR | O_TMPFILE, O_ACCMODE, O_RDONLY | O_DIRECT, O_RDONLY | O_NONBLOCK}) {
     for (int extra : {0, O_CLOEXEC, O_CLOEXEC | O_NOFOLLOW}) {
       auto what = "openat with flags " + std::to_string(flags | extra);
-      expect_killed(what.c_str(), [&](const Held& held) { syscall(SYS_openat, held.root, "file", flags | extra, 0600); });
+      expect_killed(what.c_str(),
+                    [&](const Held& held) { syscall(SYS_openat, held.root, "file", flags | extra, 0600); });
     }
   }
   expect_killed("openat2", [](const Held& held) {
@@ -114,8 +117,9 @@ TEST_P(ReaderSealed, OpensNothingForChanging) {
   });
   expect_killed("open", [&](const Held&) { syscall(SYS_open, (grant_ / "file").c_str(), O_RDONLY); });
   expect_killed("creat", [&](const Held&) { syscall(SYS_creat, (grant_ / "new").c_str(), 0600); });
-  expect_killed("an openat with bits above the flags",
-                [](const Held& held) { syscall(SYS_openat, held.root, "file", (1ull << 40) | O_CLOEXEC | O_TRUNC, 0); });
+  expect_killed("an openat with bits above the flags", [](const Held& held) {
+    syscall(SYS_openat, held.root, "file", (1ull << 40) | O_CLOEXEC | O_TRUNC, 0);
+  });
 }
 
 TEST_P(ReaderSealed, ChangesNothingByNameOrDescriptor) {
@@ -153,7 +157,9 @@ TEST_P(ReaderSealed, ChangesNothingByNameOrDescriptor) {
   if (GetParam()) return;
   expect_killed("pwrite64", [](const Held& h) { syscall(SYS_pwrite64, h.readable, "x", 1, 0); });
   expect_killed("pwritev2", [](const Held& h) { syscall(SYS_pwritev2, h.readable, nullptr, 0, 0, 0, 0); });
-  expect_killed("copy_file_range", [](const Held& h) { syscall(SYS_copy_file_range, h.readable, nullptr, h.readable, nullptr, 1, 0); });
+  expect_killed("copy_file_range", [](const Held& h) {
+    syscall(SYS_copy_file_range, h.readable, nullptr, h.readable, nullptr, 1, 0);
+  });
 }
 
 TEST_P(ReaderSealed, StartsTalksToAndTouchesNobody) {
@@ -163,7 +169,8 @@ TEST_P(ReaderSealed, StartsTalksToAndTouchesNobody) {
     std::function<void(const Held&)> body;
   } attempts[] = {
       {"execve", [](const Held&) { syscall(SYS_execve, argv[0], argv, nullptr); }},
-      {"execveat", [](const Held& h) { syscall(SYS_execveat, h.readable, "", argv, nullptr, AT_EMPTY_PATH); }},
+      {"execveat",
+       [](const Held& h) { syscall(SYS_execveat, h.readable, "", argv, nullptr, AT_EMPTY_PATH); }},
       {"fork", [](const Held&) { syscall(SYS_fork); }},
       {"clone", [](const Held&) { syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr); }},
       {"socket", [](const Held&) { syscall(SYS_socket, AF_INET, SOCK_STREAM, 0); }},

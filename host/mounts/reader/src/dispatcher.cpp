@@ -1,9 +1,8 @@
 #include "reader/dispatcher.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+#include <fmt/format.h>
 
 #include "dispatcher_call.h"
 
@@ -82,7 +81,7 @@ const Dispatcher::Operation* Dispatcher::operation(std::uint32_t opcode) {
     all[FUSE_RENAME2] = {"FUSE_RENAME2", &D::rename2, sizeof(fuse_rename2_in)};
     all[FUSE_LSEEK] = {"FUSE_LSEEK", &D::seek, sizeof(fuse_lseek_in), sizeof(fuse_lseek_out)};
     all[FUSE_COPY_FILE_RANGE] = {"FUSE_COPY_FILE_RANGE", &D::copy_range, sizeof(fuse_copy_file_range_in),
-                                 sizeof(fuse_write_out), true, true};
+                                 sizeof(fuse_write_out), true,           true};
     return all;
   }();
   if (opcode >= table.size() || !table[opcode].name) return nullptr;
@@ -102,7 +101,8 @@ Result<std::uint32_t> Dispatcher::serve(const RequestBuffers& buffers, Scratch& 
   if (vsock::copy_from(buffers.readable, 0, std::as_writable_bytes(std::span(&header, 1))) != sizeof header)
     return malformed("FUSE request", "shorter than its header");
   if (header.len != buffers.readable_bytes)
-    return malformed("FUSE request", fmt::format("it says {} bytes and has {}", header.len, buffers.readable_bytes));
+    return malformed("FUSE request",
+                     fmt::format("it says {} bytes and has {}", header.len, buffers.readable_bytes));
   const Operation* known = operation(header.opcode);
   std::string_view name = known ? known->name : "FUSE request";
   std::size_t body_bytes = header.len - sizeof header;
@@ -143,12 +143,13 @@ int Dispatcher::init(Call& call) {
   }
   constexpr std::uint32_t oldest_minor = 31;
   if (in.major < FUSE_KERNEL_VERSION || in.minor < oldest_minor) return EPROTO;
-  // The guest's kernel keeps locks itself: virtio-fs cannot interrupt a request, so a program that waits for a lock in
-  // here could not be killed. Pages are written through, never kept back: the host sees what the guest wrote.
-  constexpr std::uint32_t offered = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_AUTO_INVAL_DATA |
-                                    FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO | FUSE_ASYNC_DIO |
-                                    FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS |
-                                    FUSE_HANDLE_KILLPRIV_V2;
+  // The guest's kernel keeps locks itself: virtio-fs cannot interrupt a request, so a program that waits for
+  // a lock in here could not be killed. Pages are written through, never kept back: the host sees what the
+  // guest wrote.
+  constexpr std::uint32_t offered = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES |
+                                    FUSE_AUTO_INVAL_DATA | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO |
+                                    FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES |
+                                    FUSE_CACHE_SYMLINKS | FUSE_HANDLE_KILLPRIV_V2;
   constexpr std::uint16_t max_pages = 256;
   out.flags = in.flags & offered;
   out.max_readahead = in.max_readahead;
@@ -169,7 +170,9 @@ int Dispatcher::destroy(Call&) {
   return 0;
 }
 
-int Dispatcher::nothing_to_do(Call&) { return 0; }
+int Dispatcher::nothing_to_do(Call&) {
+  return 0;
+}
 
 int Dispatcher::forget(Call& call) {
   auto in = call.arguments.take<fuse_forget_in>();
@@ -179,7 +182,8 @@ int Dispatcher::forget(Call& call) {
 
 int Dispatcher::batch_forget(Call& call) {
   auto in = call.arguments.take<fuse_batch_forget_in>();
-  if (call.arguments.size() / sizeof(fuse_forget_one) < in.count) return call.bad("fewer entries than it says");
+  if (call.arguments.size() / sizeof(fuse_forget_one) < in.count)
+    return call.bad("fewer entries than it says");
   for (std::uint32_t i = 0; i < in.count; ++i) {
     auto one = call.arguments.take<fuse_forget_one>();
     files_.forget(one.nodeid, one.nlookup);

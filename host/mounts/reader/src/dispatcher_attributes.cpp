@@ -33,8 +33,8 @@ fuse_attr Dispatcher::to_fuse(const Statx& info) const {
   attr.atimensec = info.stx_atime.tv_nsec;
   attr.mtimensec = info.stx_mtime.tv_nsec;
   attr.ctimensec = info.stx_ctime.tv_nsec;
-  // A program of the host that lends its owner's rights lends nothing in the guest. A device's number means another
-  // device there, so it is not told.
+  // A program of the host that lends its owner's rights lends nothing in the guest. A device's number means
+  // another device there, so it is not told.
   attr.mode = info.stx_mode & ~static_cast<std::uint32_t>(S_ISUID | S_ISGID);
   attr.nlink = info.stx_nlink;
   attr.uid = owners_.guest_uid(info.stx_uid);

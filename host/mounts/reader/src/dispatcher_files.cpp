@@ -1,7 +1,6 @@
 // Opened files and folders.
-#include <fcntl.h>
-
 #include <algorithm>
+#include <fcntl.h>
 
 #include "dispatcher_call.h"
 
@@ -10,7 +9,9 @@ namespace {
 
 constexpr std::size_t max_listing_bytes = 64 << 10;
 
-int error_of(const Outcome<void>& done) { return done ? 0 : done.error(); }
+int error_of(const Outcome<void>& done) {
+  return done ? 0 : done.error();
+}
 
 // The entries of one listing, in the form the guest gets them.
 struct Listing {
@@ -132,8 +133,12 @@ int Dispatcher::open_folder(Call& call) {
   return 0;
 }
 
-int Dispatcher::list_folder(Call& call) { return list(call, false); }
-int Dispatcher::list_folder_plus(Call& call) { return list(call, true); }
+int Dispatcher::list_folder(Call& call) {
+  return list(call, false);
+}
+int Dispatcher::list_folder_plus(Call& call) {
+  return list(call, true);
+}
 
 int Dispatcher::list(Call& call, bool plus) {
   auto in = call.arguments.take<fuse_read_in>();

@@ -6,12 +6,17 @@ namespace {
 
 constexpr const char* endless_name = "a name without an end";
 
-int error_of(const Outcome<void>& done) { return done ? 0 : done.error(); }
+int error_of(const Outcome<void>& done) {
+  return done ? 0 : done.error();
+}
 
 }  // namespace
 
 int Dispatcher::read_link(Call& call) {
-  auto target = files_.read_link(call.header.nodeid);
+  return answer_target(call, files_.read_link(call.header.nodeid));
+}
+
+int Dispatcher::answer_target(Call& call, const Outcome<std::string>& target) {
   if (!target) return target.error();
   if (target->size() > call.room()) return call.bad("no room for the answer");
   call.answer(target->data(), target->size());

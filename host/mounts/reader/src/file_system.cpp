@@ -1,19 +1,18 @@
 #include "reader/file_system.h"
 
+#include <charconv>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/xattr.h>
 #include <unistd.h>
-
-#include <charconv>
 
 namespace anchorhold::mounts {
 namespace {
 
 // Where the answer to a write may come as late as the close.
 bool reports_at_close(long file_system) {
-  constexpr long cifs = 0xff534d42, smb2 = 0xfe534d42, nfs = 0x6969, fuse = 0x65735546, ceph = 0x00c36400, v9 = 0x01021997,
-                 afs = 0x5346414f;
+  constexpr long cifs = 0xff534d42, smb2 = 0xfe534d42, nfs = 0x6969, fuse = 0x65735546, ceph = 0x00c36400,
+                 v9 = 0x01021997, afs = 0x5346414f;
   for (long type : {cifs, smb2, nfs, fuse, ceph, v9, afs})
     if (file_system == type) return true;
   return false;
@@ -31,7 +30,8 @@ Result<std::unique_ptr<FileSystem>> FileSystem::create(FileSystemSpec spec, Noti
       new FileSystem(std::move(spec), std::move(*nodes), reports_at_close(info.f_type), notices));
 }
 
-FileSystem::FileSystem(FileSystemSpec spec, std::unique_ptr<NodeTable> nodes, bool on_network, Notices& notices)
+FileSystem::FileSystem(FileSystemSpec spec, std::unique_ptr<NodeTable> nodes, bool on_network,
+                       Notices& notices)
     : own_descriptors_(std::move(spec.own_descriptors)),
       keeper_(spec.keeper),
       hidden_(std::move(spec.hidden)),
@@ -65,7 +65,8 @@ bool FileSystem::visible(const NodeRef& parent, std::string_view name) const {
   return !hidden_.hides(name);
 }
 
-Outcome<FileSystem::Entry> FileSystem::enter(const NodeRef& parent, const SharedFd& folder, std::string_view name) {
+Outcome<FileSystem::Entry> FileSystem::enter(const NodeRef& parent, const SharedFd& folder,
+                                             std::string_view name) {
   Entry entry;
   entry.info = ANCHORHOLD_OUTCOME(nodes_->stat_at(folder->get(), std::string(name)));
   entry.node = ANCHORHOLD_OUTCOME(nodes_->enter(entry.info, parent, name));
@@ -109,8 +110,8 @@ Outcome<struct statfs> FileSystem::statistics(std::uint64_t id) {
   return info;
 }
 
-// The type of an object never changes, so what was seen to be a regular file or a folder by its O_PATH descriptor is opened
-// as one: no FIFO, socket or device that took its name since can come between.
+// The type of an object never changes, so what was seen to be a regular file or a folder by its O_PATH
+// descriptor is opened as one: no FIFO, socket or device that took its name since can come between.
 Outcome<UniqueFd> FileSystem::open_to_read(const NodeRef& node) {
   if (!node->is_directory() && !node->is_regular()) return refuse(EACCES);
   for (bool again : {true, false}) {
@@ -124,7 +125,8 @@ Outcome<UniqueFd> FileSystem::open_to_read(const NodeRef& node) {
       fd.reset(openat(own_descriptors_.get(), name, O_RDONLY | O_CLOEXEC));
     }
     if (fd) return fd;
-    // The name our descriptor was opened by may have left the folder, while the object has another name in it.
+    // The name our descriptor was opened by may have left the folder, while the object has another name in
+    // it.
     if (errno != EACCES || !again) return refuse(errno);
     nodes_->reopen(node);
   }

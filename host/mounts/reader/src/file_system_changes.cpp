@@ -1,16 +1,17 @@
 // Everything that changes something: each is a question to the keeper.
-#include <fcntl.h>
-
 #include <array>
+#include <fcntl.h>
 
 #include "reader/file_system.h"
 
 namespace anchorhold::mounts {
 
-Outcome<KeeperAnswer> FileSystem::ask(const NodeRef& node, std::string_view name, const RequestHeader& request,
-                                      std::span<const int> descriptors, std::string_view payload) {
+Outcome<KeeperAnswer> FileSystem::ask(const NodeRef& node, std::string_view name,
+                                      const RequestHeader& request, std::span<const int> descriptors,
+                                      std::string_view payload) {
   if (!keeper_) {
-    notices_.refused(std::string(to_string(request.verb)), nodes_->path(node, name), EROFS, "the folder is granted read-only");
+    notices_.refused(std::string(to_string(request.verb)), nodes_->path(node, name), EROFS,
+                     "the folder is granted read-only");
     return refuse(EROFS);
   }
   auto answer = keeper_->ask(request, descriptors, payload);
@@ -65,8 +66,8 @@ Outcome<FileSystem::Entry> FileSystem::create(std::uint64_t parent_id, std::stri
   return entry;
 }
 
-Outcome<FileSystem::Entry> FileSystem::make(std::uint64_t parent_id, std::string_view name, RequestHeader request,
-                                            std::string_view payload) {
+Outcome<FileSystem::Entry> FileSystem::make(std::uint64_t parent_id, std::string_view name,
+                                            RequestHeader request, std::string_view payload) {
   if (auto valid = check_name(to_string(request.verb), name); !valid) return refuse(valid.error());
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
@@ -74,9 +75,11 @@ Outcome<FileSystem::Entry> FileSystem::make(std::uint64_t parent_id, std::string
   return enter(parent, folder, name);
 }
 
-Outcome<FileSystem::Entry> FileSystem::make_file(std::uint64_t parent, std::string_view name, std::uint32_t mode) {
+Outcome<FileSystem::Entry> FileSystem::make_file(std::uint64_t parent, std::string_view name,
+                                                 std::uint32_t mode) {
   if (!S_ISREG(mode)) {
-    notices_.refused("FUSE_MKNOD", std::string(name), EPERM, "only regular files, folders and symlinks can be made");
+    notices_.refused("FUSE_MKNOD", std::string(name), EPERM,
+                     "only regular files, folders and symlinks can be made");
     return refuse(EPERM);
   }
   auto request = make_request(Verb::create, name);
@@ -85,19 +88,22 @@ Outcome<FileSystem::Entry> FileSystem::make_file(std::uint64_t parent, std::stri
   return make(parent, name, request, {});
 }
 
-Outcome<FileSystem::Entry> FileSystem::make_folder(std::uint64_t parent, std::string_view name, std::uint32_t mode) {
+Outcome<FileSystem::Entry> FileSystem::make_folder(std::uint64_t parent, std::string_view name,
+                                                   std::uint32_t mode) {
   auto request = make_request(Verb::make_directory, name);
   request.mode = mode & 07777;
   return make(parent, name, request, {});
 }
 
-Outcome<FileSystem::Entry> FileSystem::make_symlink(std::uint64_t parent, std::string_view name, std::string_view target) {
+Outcome<FileSystem::Entry> FileSystem::make_symlink(std::uint64_t parent, std::string_view name,
+                                                    std::string_view target) {
   if (target.empty()) return refuse(ENOENT);
   if (target.size() > max_symlink_bytes) return refuse(ENAMETOOLONG);
   return make(parent, name, make_request(Verb::make_symlink, name), target);
 }
 
-Outcome<FileSystem::Entry> FileSystem::link(std::uint64_t id, std::uint64_t parent_id, std::string_view name) {
+Outcome<FileSystem::Entry> FileSystem::link(std::uint64_t id, std::uint64_t parent_id,
+                                            std::string_view name) {
   if (auto valid = check_name("FUSE_LINK", name); !valid) return refuse(valid.error());
   auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
@@ -117,7 +123,9 @@ Outcome<void> FileSystem::remove(std::uint64_t parent_id, std::string_view name,
   return {};
 }
 
-Outcome<void> FileSystem::unlink(std::uint64_t parent, std::string_view name) { return remove(parent, name, Verb::unlink); }
+Outcome<void> FileSystem::unlink(std::uint64_t parent, std::string_view name) {
+  return remove(parent, name, Verb::unlink);
+}
 
 Outcome<void> FileSystem::remove_folder(std::uint64_t parent, std::string_view name) {
   return remove(parent, name, Verb::remove_directory);
@@ -136,7 +144,8 @@ Outcome<void> FileSystem::rename(std::uint64_t parent_id, std::string_view name,
   request.flags = flags;
   NodeRef moved, replaced;
   if (keeper_) {
-    if (auto info = nodes_->stat_at(folder->get(), std::string(name))) moved = nodes_->known(identity_of(*info));
+    if (auto info = nodes_->stat_at(folder->get(), std::string(name)))
+      moved = nodes_->known(identity_of(*info));
     replaced = about_to_go(new_parent, new_folder, new_name);
   }
   (void)ANCHORHOLD_OUTCOME(ask(parent, name, request, std::array{folder->get(), new_folder->get()}));
@@ -169,7 +178,8 @@ Outcome<Statx> FileSystem::set_attributes(std::uint64_t id, const AttributeChang
   return file ? nodes_->stat_descriptor(file->descriptor.get()) : nodes_->attributes(node);
 }
 
-Outcome<void> FileSystem::set_xattr(std::uint64_t id, std::string_view name, std::string_view value, std::uint32_t flags) {
+Outcome<void> FileSystem::set_xattr(std::uint64_t id, std::string_view name, std::string_view value,
+                                    std::uint32_t flags) {
   if (!name.starts_with("user.")) return refuse(EOPNOTSUPP);
   if (name.size() > max_name_bytes) return refuse(ERANGE);
   if (value.size() > max_payload_bytes) return refuse(E2BIG);

@@ -1,12 +1,11 @@
 // Opened files and folders: data goes straight between the file and the guest's memory.
-#include <fcntl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <fcntl.h>
 #include <limits>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "reader/file_system.h"
 
@@ -92,7 +91,8 @@ Outcome<std::size_t> FileSystem::read(std::uint64_t handle, std::uint64_t offset
   });
 }
 
-Outcome<std::size_t> FileSystem::write(std::uint64_t handle, std::uint64_t offset, std::span<iovec> from, bool append) {
+Outcome<std::size_t> FileSystem::write(std::uint64_t handle, std::uint64_t offset, std::span<iovec> from,
+                                       bool append) {
   auto file = ANCHORHOLD_OUTCOME(handles_.file(handle));
   if (!file->writable) return refuse(EBADF);
   if (!is_offset(offset)) return refuse(EFBIG);
@@ -106,7 +106,8 @@ Outcome<std::size_t> FileSystem::write(std::uint64_t handle, std::uint64_t offse
 
 Outcome<void> FileSystem::sync(std::uint64_t handle, bool data_only) {
   auto file = ANCHORHOLD_OUTCOME(handles_.file(handle));
-  if ((data_only ? fdatasync(file->descriptor.get()) : fsync(file->descriptor.get())) != 0) return refuse(errno);
+  if ((data_only ? fdatasync(file->descriptor.get()) : fsync(file->descriptor.get())) != 0)
+    return refuse(errno);
   return {};
 }
 
@@ -139,7 +140,8 @@ Outcome<std::size_t> FileSystem::copy_range(std::uint64_t from, std::uint64_t fr
   return static_cast<std::size_t>(count);
 }
 
-Outcome<void> FileSystem::allocate(std::uint64_t handle, std::uint64_t offset, std::uint64_t length, std::uint32_t mode) {
+Outcome<void> FileSystem::allocate(std::uint64_t handle, std::uint64_t offset, std::uint64_t length,
+                                   std::uint32_t mode) {
   auto file = ANCHORHOLD_OUTCOME(handles_.file(handle));
   if (!file->writable) return refuse(EBADF);
   if (mode & ~allocate_flag::all) return refuse(EOPNOTSUPP);
@@ -163,7 +165,8 @@ Outcome<std::uint64_t> FileSystem::open_folder(std::uint64_t id) {
 Outcome<bool> FileSystem::fill(FolderHandle& folder, std::uint64_t position) {
   auto wanted = static_cast<std::int64_t>(position);
   if (folder.position == wanted && folder.next < folder.used) return true;
-  // The descriptor stands behind the buffer. Where the guest goes on elsewhere, the folder is read from there.
+  // The descriptor stands behind the buffer. Where the guest goes on elsewhere, the folder is read from
+  // there.
   if (folder.position != wanted || position == 0) {
     if (lseek(folder.descriptor.get(), wanted, SEEK_SET) < 0) return refuse(errno);
     folder.position = wanted;
@@ -176,8 +179,8 @@ Outcome<bool> FileSystem::fill(FolderHandle& folder, std::uint64_t position) {
   return count > 0;
 }
 
-Outcome<void> FileSystem::list(std::uint64_t handle, std::uint64_t position, bool with_attributes, ListEntry each,
-                               void* context) {
+Outcome<void> FileSystem::list(std::uint64_t handle, std::uint64_t position, bool with_attributes,
+                               ListEntry each, void* context) {
   auto folder = ANCHORHOLD_OUTCOME(handles_.folder(handle));
   if (!is_offset(position)) return refuse(EINVAL);
   std::lock_guard lock(folder->mutex);

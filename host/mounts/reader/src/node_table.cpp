@@ -1,9 +1,8 @@
 #include "reader/node_table.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <atomic>
+#include <fcntl.h>
 
 namespace anchorhold::mounts {
 namespace {
@@ -58,7 +57,9 @@ Outcome<std::unique_ptr<NodeTable>> NodeTable::create(SharedFd root, NodeLimits 
   return table;
 }
 
-NodeTable::~NodeTable() { clear(); }
+NodeTable::~NodeTable() {
+  clear();
+}
 
 Outcome<NodeRef> NodeTable::find(std::uint64_t id) const {
   std::lock_guard lock(mutex_);
@@ -106,8 +107,8 @@ Outcome<NodeRef> NodeTable::enter(const Statx& info, const NodeRef& parent, std:
 void NodeTable::place(const NodeRef& node, const NodeRef& parent, std::string_view name) {
   if (node == root_ || parent == node) return;
   if (node->is_directory()) {
-    // What we remember of the folders above may be out of date when the host moved them. The newest fact stands: a chain
-    // that would lead back to the node is cut.
+    // What we remember of the folders above may be out of date when the host moved them. The newest fact
+    // stands: a chain that would lead back to the node is cut.
     for (Node* at = parent.get(); at; at = at->parent_.get())
       if (at->parent_ == node) at->parent_ = nullptr;
   }
@@ -158,8 +159,8 @@ void NodeTable::forget(std::uint64_t id, std::uint64_t lookups) {
   by_identity_.erase(node.identity_);
   gone = std::move(found->second);
   by_id_.erase(found);
-  // A folder that is still the parent of known nodes lives on without an id, and without a place on the lists, which
-  // hold plain pointers.
+  // A folder that is still the parent of known nodes lives on without an id, and without a place on the
+  // lists, which hold plain pointers.
   drop(node, closing);
 }
 
@@ -207,7 +208,8 @@ Outcome<SharedFd> NodeTable::descriptor(const NodeRef& node) {
     std::lock_guard lock(mutex_);
     if (step->node->descriptor_) {
       opened = step->node->descriptor_;
-    } else if (auto listed = by_id_.find(step->node->id_); listed != by_id_.end() && listed->second == step->node) {
+    } else if (auto listed = by_id_.find(step->node->id_);
+               listed != by_id_.end() && listed->second == step->node) {
       keep(*step->node, opened, closing);
     }
     base = std::move(opened);

@@ -1,8 +1,7 @@
 #include "reader/notices.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace anchorhold::mounts {
 namespace {
@@ -43,7 +42,8 @@ void Notices::send(Report report) {
       return;
     }
     tokens_ -= 1;
-    if (suppressed_ > 0) report.reason += fmt::format(" (and {} more that were not told one by one)", suppressed_);
+    if (suppressed_ > 0)
+      report.reason += fmt::format(" (and {} more that were not told one by one)", suppressed_);
     suppressed_ = 0;
   }
   reporter_.send(std::move(report));

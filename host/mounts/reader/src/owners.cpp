@@ -1,8 +1,7 @@
 #include "reader/owners.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <unistd.h>
 
 namespace anchorhold::mounts {
 
@@ -16,10 +15,13 @@ Owners Owners::current() {
   return Owners(geteuid(), std::move(groups));
 }
 
-std::uint32_t Owners::guest_uid(uid_t host) const { return user_ == 0 || host == user_ ? guest_user : nobody; }
+std::uint32_t Owners::guest_uid(uid_t host) const {
+  return user_ == 0 || host == user_ ? guest_user : nobody;
+}
 
 std::uint32_t Owners::guest_gid(gid_t host) const {
-  return user_ == 0 || std::find(groups_.begin(), groups_.end(), host) != groups_.end() ? guest_group : nobody;
+  return user_ == 0 || std::find(groups_.begin(), groups_.end(), host) != groups_.end() ? guest_group
+                                                                                        : nobody;
 }
 
 }  // namespace anchorhold::mounts

@@ -26,7 +26,9 @@ Status ReaderDevice::serve(UniqueFd connection) {
   return {};
 }
 
-void ReaderDevice::ended(Status cause) { loop_.stop(std::move(cause)); }
+void ReaderDevice::ended(Status cause) {
+  loop_.stop(std::move(cause));
+}
 
 void ReaderDevice::fault(Error cause) {
   loop_.post([this, cause = std::move(cause)] { back_end_->fault(cause); });

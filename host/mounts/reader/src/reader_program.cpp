@@ -1,12 +1,11 @@
 #include "reader/reader_program.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <algorithm>
 
 #include "mounts/keeper_client.h"
 #include "mounts/programs.h"
@@ -24,7 +23,8 @@ Result<UniqueFd> adopt(int number, const char* what) {
   return UniqueFd(number);
 }
 
-// Half of the descriptors are for what the guest has open, a quarter each for looked-up names and for names that are gone.
+// Half of the descriptors are for what the guest has open, a quarter each for looked-up names and for names
+// that are gone.
 void divide_descriptors(FileSystemSpec& spec) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -39,10 +39,12 @@ void divide_descriptors(FileSystemSpec& spec) {
 Result<ReaderProgram> ReaderProgram::seal(const ReaderArguments& arguments) {
   ReaderProgram program;
   program.arguments_ = arguments;
-  program.reports_ = std::make_unique<Reporter>(ANCHORHOLD_TRY(adopt(reader_fd::reports, "the reports' socket")));
+  program.reports_ =
+      std::make_unique<Reporter>(ANCHORHOLD_TRY(adopt(reader_fd::reports, "the reports' socket")));
   program.listener_ = ANCHORHOLD_TRY(adopt(reader_fd::listener, "the front end's socket"));
   program.root_ = ANCHORHOLD_TRY(adopt(reader_fd::root, "the granted folder"));
-  if (arguments.mode != Mode::ro) program.keeper_ = ANCHORHOLD_TRY(adopt(reader_fd::keeper, "the keeper's socket"));
+  if (arguments.mode != Mode::ro)
+    program.keeper_ = ANCHORHOLD_TRY(adopt(reader_fd::keeper, "the keeper's socket"));
   program.own_descriptors_.reset(open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!program.own_descriptors_) return fail_errno(errno, "/proc/self/fd", "mount /proc");
 
@@ -83,7 +85,8 @@ Status ReaderProgram::run() {
     if (auto served = device.serve(std::move(connection)); !served) loop->stop(std::move(served));
   }));
   // The host has gone: nobody is left to serve for.
-  auto host = ANCHORHOLD_TRY(loop->watch(reports_->descriptor(), vsock::ready::peer_done, [&](std::uint32_t) { loop->stop({}); }));
+  auto host = ANCHORHOLD_TRY(
+      loop->watch(reports_->descriptor(), vsock::ready::peer_done, [&](std::uint32_t) { loop->stop({}); }));
   Report ready;
   ready.kind = ReportKind::ready;
   reports_->send(ready);

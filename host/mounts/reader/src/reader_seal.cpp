@@ -1,13 +1,12 @@
 #include "reader/reader_seal.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
 
 namespace anchorhold::mounts {
 namespace {
@@ -22,13 +21,13 @@ SyscallRule openat_rule(unsigned any, unsigned value) {
 SealPolicy reader_policy(const ReaderSeal& seal) {
   SealPolicy policy;
   policy.syscalls = base_syscalls();
-  // Landlock before its third version does not govern truncation, not even by O_RDONLY|O_TRUNC. So openat has two forms
-  // only, a look at a name and an opening for reading; truncate, ftruncate and openat2 (whose flags a filter cannot see)
-  // are not there at all.
+  // Landlock before its third version does not govern truncation, not even by O_RDONLY|O_TRUNC. So openat has
+  // two forms only, a look at a name and an opening for reading; truncate, ftruncate and openat2 (whose flags
+  // a filter cannot see) are not there at all.
   policy.syscalls.push_back(openat_rule(O_DIRECTORY, O_PATH | O_NOFOLLOW | O_CLOEXEC));
   policy.syscalls.push_back(openat_rule(O_DIRECTORY | O_NOFOLLOW, O_RDONLY | O_CLOEXEC));
-  allow(policy, {"statx", "fstatfs", "readlinkat", "getdents64", "fgetxattr", "flistxattr", "fsync", "fdatasync",
-                 "accept4"});
+  allow(policy, {"statx", "fstatfs", "readlinkat", "getdents64", "fgetxattr", "flistxattr", "fsync",
+                 "fdatasync", "accept4"});
   if (seal.writes) allow(policy, {"pwritev", "pwritev2", "pwrite64", "copy_file_range"});
 
   policy.files = {{seal.root, FileRight::Access::read}};

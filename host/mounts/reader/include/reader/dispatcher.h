@@ -1,19 +1,19 @@
-// FUSE's bytes (linux/fuse.h, protocol 7.31 and later; virtio 1.2 section 5.11): one request in, one answer out. What the
-// guest wrote is copied once and checked before it means anything. A request that no kernel would send is an error, after
-// which the device has to end; a request that is merely refused is answered with an errno.
+// FUSE's bytes (linux/fuse.h, protocol 7.31 and later; virtio 1.2 section 5.11): one request in, one answer
+// out. What the guest wrote is copied once and checked before it means anything. A request that no kernel
+// would send is an error, after which the device has to end; a request that is merely refused is answered
+// with an errno.
 #pragma once
-
-#include <linux/fuse.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <linux/fuse.h>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <sys/uio.h>
 #include <vector>
 
 #include "base/error.h"
@@ -85,6 +85,7 @@ class Dispatcher {
   int get_attributes(Call& call);
   int set_attributes(Call& call);
   int read_link(Call& call);
+  int answer_target(Call& call, const Outcome<std::string>& target);
   int make_symlink(Call& call);
   int make_node(Call& call);
   int make_folder(Call& call);

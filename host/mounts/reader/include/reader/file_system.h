@@ -1,10 +1,7 @@
-// What the guest can do with the granted folder, as operations on nodes and handles: the meaning of FUSE's requests, without
-// their bytes. It reads for itself, and asks the keeper for every change; without a keeper (ro) every change is EROFS.
-// Safe from any thread; operations may block on the file system or on the keeper.
+// What the guest can do with the granted folder, as operations on nodes and handles: the meaning of FUSE's
+// requests, without their bytes. It reads for itself, and asks the keeper for every change; without a keeper
+// (ro) every change is EROFS. Safe from any thread; operations may block on the file system or on the keeper.
 #pragma once
-
-#include <sys/statfs.h>
-#include <sys/uio.h>
 
 #include <cstdint>
 #include <memory>
@@ -12,6 +9,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/statfs.h>
+#include <sys/uio.h>
 
 #include "base/fd.h"
 #include "mounts/hidden.h"
@@ -25,11 +24,11 @@
 namespace anchorhold::mounts {
 
 struct FileSystemSpec {
-  UniqueFd root;              // O_PATH|O_DIRECTORY of the granted folder
-  UniqueFd own_descriptors;   // O_PATH|O_DIRECTORY of /proc/self/fd
+  UniqueFd root;                   // O_PATH|O_DIRECTORY of the granted folder
+  UniqueFd own_descriptors;        // O_PATH|O_DIRECTORY of /proc/self/fd
   KeeperClient* keeper = nullptr;  // outlives the file system; none: nothing can be changed
   HiddenNames hidden = HiddenNames::standard();
-  std::string only_file;      // the one name of the root that exists; empty: all
+  std::string only_file;  // the one name of the root that exists; empty: all
   NodeLimits nodes;
   std::size_t handles = 1u << 17;
 };
@@ -85,24 +84,28 @@ class FileSystem {
   Outcome<std::uint64_t> seek(std::uint64_t handle, std::uint64_t offset, int whence);
   Outcome<std::size_t> copy_range(std::uint64_t from, std::uint64_t from_offset, std::uint64_t to,
                                   std::uint64_t to_offset, std::uint64_t length);
-  Outcome<void> allocate(std::uint64_t handle, std::uint64_t offset, std::uint64_t length, std::uint32_t mode);
+  Outcome<void> allocate(std::uint64_t handle, std::uint64_t offset, std::uint64_t length,
+                         std::uint32_t mode);
   void release(std::uint64_t handle) { handles_.remove(handle); }
 
   Outcome<std::uint64_t> open_folder(std::uint64_t node);
-  Outcome<void> list(std::uint64_t handle, std::uint64_t position, bool with_attributes, ListEntry each, void* context);
+  Outcome<void> list(std::uint64_t handle, std::uint64_t position, bool with_attributes, ListEntry each,
+                     void* context);
   Outcome<void> sync_folder(std::uint64_t handle);
 
-  Outcome<Entry> create(std::uint64_t parent, std::string_view name, int flags, std::uint32_t mode, Opened& opened);
+  Outcome<Entry> create(std::uint64_t parent, std::string_view name, int flags, std::uint32_t mode,
+                        Opened& opened);
   Outcome<Entry> make_file(std::uint64_t parent, std::string_view name, std::uint32_t mode);
   Outcome<Entry> make_folder(std::uint64_t parent, std::string_view name, std::uint32_t mode);
   Outcome<Entry> make_symlink(std::uint64_t parent, std::string_view name, std::string_view target);
   Outcome<Entry> link(std::uint64_t node, std::uint64_t parent, std::string_view name);
   Outcome<void> unlink(std::uint64_t parent, std::string_view name);
   Outcome<void> remove_folder(std::uint64_t parent, std::string_view name);
-  Outcome<void> rename(std::uint64_t parent, std::string_view name, std::uint64_t new_parent, std::string_view new_name,
-                       std::uint32_t flags);
+  Outcome<void> rename(std::uint64_t parent, std::string_view name, std::uint64_t new_parent,
+                       std::string_view new_name, std::uint32_t flags);
   Outcome<Statx> set_attributes(std::uint64_t node, const AttributeChange& change);
-  Outcome<void> set_xattr(std::uint64_t node, std::string_view name, std::string_view value, std::uint32_t flags);
+  Outcome<void> set_xattr(std::uint64_t node, std::string_view name, std::string_view value,
+                          std::uint32_t flags);
   Outcome<void> remove_xattr(std::uint64_t node, std::string_view name);
 
   bool on_network() const { return on_network_; }
@@ -122,7 +125,8 @@ class FileSystem {
   NodeRef about_to_go(const NodeRef& parent, const SharedFd& folder, std::string_view name);
   Outcome<KeeperAnswer> ask_about(const NodeRef& node, const RequestHeader& request);
   Outcome<void> remove(std::uint64_t parent, std::string_view name, Verb verb);
-  Outcome<Entry> make(std::uint64_t parent, std::string_view name, RequestHeader request, std::string_view payload);
+  Outcome<Entry> make(std::uint64_t parent, std::string_view name, RequestHeader request,
+                      std::string_view payload);
   Outcome<bool> fill(FolderHandle& folder, std::uint64_t position);
 
   UniqueFd own_descriptors_;

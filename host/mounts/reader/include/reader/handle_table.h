@@ -21,15 +21,16 @@ struct FileHandle {
   bool writable = false;
 };
 
-// An open folder: one listing at a time. What the kernel gave in one piece and the guest had no room for is kept.
+// An open folder: one listing at a time. What the kernel gave in one piece and the guest had no room for is
+// kept.
 struct FolderHandle {
   UniqueFd descriptor;
   NodeRef node;
   std::mutex mutex;
   std::vector<char> buffer;
-  std::size_t used = 0;      // bytes of the buffer that hold entries
-  std::size_t next = 0;      // where the next entry begins
-  std::int64_t position = 0; // the offset of that entry, as the guest names it
+  std::size_t used = 0;       // bytes of the buffer that hold entries
+  std::size_t next = 0;       // where the next entry begins
+  std::int64_t position = 0;  // the offset of that entry, as the guest names it
 };
 
 class HandleTable {

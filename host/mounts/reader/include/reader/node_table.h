@@ -1,14 +1,13 @@
-// The objects of the granted folder that the guest knows: FUSE's node ids, with how to find each object again.
+// The objects of the granted folder that the guest knows: FUSE's node ids, with how to find each object
+// again.
 //
-// A node is found by a descriptor (O_PATH) when one is held, else by its parent and name. What is found by name is checked
-// against the node's identity (device, inode, birth time, and the mount it is on), so a name that means something else by
-// now is ESTALE and never a different object. Descriptors are therefore a cache with a bound; the nodes themselves live as
-// long as the guest counts lookups on them, up to a bound.
+// A node is found by a descriptor (O_PATH) when one is held, else by its parent and name. What is found by
+// name is checked against the node's identity (device, inode, birth time, and the mount it is on), so a name
+// that means something else by now is ESTALE and never a different object. Descriptors are therefore a cache
+// with a bound; the nodes themselves live as long as the guest counts lookups on them, up to a bound.
 //
 // Safe from any thread. Nothing here follows a symlink or leaves the mount the folder is on.
 #pragma once
-
-#include <sys/stat.h>
 
 #include <cstdint>
 #include <list>
@@ -16,6 +15,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
 #include <unordered_map>
 #include <vector>
 
@@ -114,10 +114,11 @@ class NodeTable {
   // Its attributes, by descriptor or by name.
   Outcome<Statx> attributes(const NodeRef& node);
 
-  // This name of the node is about to go. If it is the one the node is known by, the node stays reachable by a descriptor;
-  // if not, it is found by the other name from now on.
+  // This name of the node is about to go. If it is the one the node is known by, the node stays reachable by
+  // a descriptor; if not, it is found by the other name from now on.
   void losing_name(const NodeRef& node, const NodeRef& parent, std::string_view name);
-  // Gives up a cached descriptor, whose own name may have gone: the node is opened by the name it is known by.
+  // Gives up a cached descriptor, whose own name may have gone: the node is opened by the name it is known
+  // by.
   void reopen(const NodeRef& node);
   // The object is known by this name now.
   void renamed(const NodeRef& node, const NodeRef& parent, std::string_view name);
@@ -138,7 +139,8 @@ class NodeTable {
     std::string name;
   };
   Outcome<SharedFd> open_step(int parent_descriptor, const Step& step) const;
-  // With the mutex held, these three. Descriptors that were given up are moved to `closing`, to be closed without the mutex.
+  // With the mutex held, these three. Descriptors that were given up are moved to `closing`, to be closed
+  // without the mutex.
   void keep(Node& node, SharedFd descriptor, std::vector<SharedFd>& closing);
   void drop(Node& node, std::vector<SharedFd>& closing);
   void place(const NodeRef& node, const NodeRef& parent, std::string_view name);

@@ -15,8 +15,8 @@ class Notices {
  public:
   explicit Notices(Reporter& reporter) : reporter_(reporter) {}
 
-  // Policy refused this, or no well-behaved guest does it. Beyond a burst, what is too much is counted and the count is
-  // told with the next one.
+  // Policy refused this, or no well-behaved guest does it. Beyond a burst, what is too much is counted and
+  // the count is told with the next one.
   void refused(std::string operation, std::string path, int error, std::string reason);
   void violation(std::string operation, std::string path, int error, std::string reason);
 

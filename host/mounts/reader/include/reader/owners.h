@@ -1,10 +1,9 @@
-// Who owns what, as the guest sees it: what belongs to the person on the host belongs to the guest's user, what belongs to
-// others on the host belongs to nobody. Host files never change their owner.
+// Who owns what, as the guest sees it: what belongs to the person on the host belongs to the guest's user,
+// what belongs to others on the host belongs to nobody. Host files never change their owner.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
+#include <sys/types.h>
 #include <vector>
 
 namespace anchorhold::mounts {

@@ -1,6 +1,6 @@
-// The vhost-user-fs device (virtio 1.2 section 5.11): takes requests off the rings, has them served, gives them back. The
-// loop's thread serves what is alone and short; what comes in numbers or may take long goes to a small pool of threads, so
-// that one slow request keeps no other waiting.
+// The vhost-user-fs device (virtio 1.2 section 5.11): takes requests off the rings, has them served, gives
+// them back. The loop's thread serves what is alone and short; what comes in numbers or may take long goes to
+// a small pool of threads, so that one slow request keeps no other waiting.
 #pragma once
 
 #include <condition_variable>
@@ -48,12 +48,12 @@ class ReaderDevice : public vsock::VhostUserDevice {
   vsock::EventLoop& loop_;
   Dispatcher& dispatcher_;
   std::unique_ptr<vsock::VhostUserBackEnd> back_end_;
-  Scratch scratch_;                               // the loop thread's
-  std::vector<vsock::DescriptorChain> batch_;     // the loop thread's
+  Scratch scratch_;                            // the loop thread's
+  std::vector<vsock::DescriptorChain> batch_;  // the loop thread's
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
-  std::vector<vsock::DescriptorChain> spare_;     // chains whose memory can be used again
+  std::vector<vsock::DescriptorChain> spare_;  // chains whose memory can be used again
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

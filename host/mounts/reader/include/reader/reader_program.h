@@ -25,7 +25,8 @@ class ReaderProgram {
  public:
   // Takes over the descriptors of mounts/programs.h, and seals the process.
   static Result<ReaderProgram> seal(const ReaderArguments& arguments);
-  // Serves one front end until it goes. An error with invalid_argument is what the guest or the front end did.
+  // Serves one front end until it goes. An error with invalid_argument is what the guest or the front end
+  // did.
   Status run();
   Reporter& reports() { return *reports_; }
 

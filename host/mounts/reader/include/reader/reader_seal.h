@@ -1,6 +1,6 @@
-// Everything the reader may still do once it is sealed: look up names and open files for reading beneath the granted folder,
-// and move bytes between descriptors it holds. It can change no file by itself, in any mode: what it writes to was opened
-// by the keeper.
+// Everything the reader may still do once it is sealed: look up names and open files for reading beneath the
+// granted folder, and move bytes between descriptors it holds. It can change no file by itself, in any mode:
+// what it writes to was opened by the keeper.
 #pragma once
 
 #include "base/error.h"
