@@ -1,10 +1,9 @@
 #include "cli/arguments.h"
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <fmt/format.h>
 
 namespace anchorhold::cli {
 namespace {
@@ -35,7 +34,9 @@ class Parser {
   void add_doctor();
   void add_guest_options(CLI::App* command, GuestArguments& into);
   CLI::App* add_action(CLI::App* parent, const char* name, const char* text);
-  void add_json(CLI::App* command) { command->add_flag("--json", json_, "One JSON object per line on standard output"); }
+  void add_json(CLI::App* command) {
+    command->add_flag("--json", json_, "One JSON object per line on standard output");
+  }
   static void collect_grants(const CLI::App* command, GuestArguments& into);
   Status finish();
   Status finish_run();
@@ -91,11 +92,13 @@ void Parser::add_guest_options(CLI::App* command, GuestArguments& into) {
           },
           "Memory of the guest, such as 512M or 4G")
       ->type_name("SIZE");
-  command->add_option("--hypervisor", into.hypervisor_uri, "Another libvirt URI than the embedded one")->type_name("URI");
+  command->add_option("--hypervisor", into.hypervisor_uri, "Another libvirt URI than the embedded one")
+      ->type_name("URI");
   command->add_flag("--emulate", into.emulate, "Do not use KVM even where it works");
 }
 
-// CLI11 keeps the values of --ro and --rw apart; the order of a clash ("-2") is the order on the command line.
+// CLI11 keeps the values of --ro and --rw apart; the order of a clash ("-2") is the order on the command
+// line.
 void Parser::collect_grants(const CLI::App* command, GuestArguments& into) {
   std::size_t next_ro = 0, next_rw = 0;
   for (const CLI::Option* option : command->parse_order()) {
@@ -116,9 +119,13 @@ void Parser::add_run() {
       ->expected(1)
       ->description("End the command after this time (exit status 124), such as 90s or 5m")
       ->check(duration_validator(run_.timeout));
-  command->add_option("--env", environment_, "A variable for the command")->type_name("K=V")->allow_extra_args(false);
-  command->add_option("--cwd", run_.working_directory, "Where the command starts, a path in the guest")->type_name("DIR");
-  command->add_option("--user", run_.user, "Who the command runs as in the guest; root must be asked for")->type_name("NAME");
+  command->add_option("--env", environment_, "A variable for the command")
+      ->type_name("K=V")
+      ->allow_extra_args(false);
+  command->add_option("--cwd", run_.working_directory, "Where the command starts, a path in the guest")
+      ->type_name("DIR");
+  command->add_option("--user", run_.user, "Who the command runs as in the guest; root must be asked for")
+      ->type_name("NAME");
   command->add_flag("--tty", run_.tty, "Give the command a terminal");
 }
 
@@ -126,12 +133,19 @@ void Parser::add_task() {
   auto* command = app_.add_subcommand("task", "Give an agent a wish and let it work in a guest");
   add_guest_options(command, task_.guest);
   auto* prompt = command->add_option("prompt", task_.prompt, "What is wished for");
-  command->add_option("--file", task_.prompt_file, "Read the wish from this file")->excludes(prompt)->type_name("FILE");
-  command->add_option("--model", task_.model, "anthropic:NAME, openai:NAME or scripted:FILE")->type_name("MODEL");
-  command->add_option("--base-url", task_.base_url, "Where the model is served, such as http://127.0.0.1:11434/v1")
+  command->add_option("--file", task_.prompt_file, "Read the wish from this file")
+      ->excludes(prompt)
+      ->type_name("FILE");
+  command->add_option("--model", task_.model, "anthropic:NAME, openai:NAME or scripted:FILE")
+      ->type_name("MODEL");
+  command
+      ->add_option("--base-url", task_.base_url,
+                   "Where the model is served, such as http://127.0.0.1:11434/v1")
       ->type_name("URL");
-  command->add_option("--key-file", task_.key_file, "A file that holds the key of the model")->type_name("FILE");
-  command->add_option("--max-turns", task_.max_turns, "Most turns of the model")->check(CLI::Range(1u, 100000u));
+  command->add_option("--key-file", task_.key_file, "A file that holds the key of the model")
+      ->type_name("FILE");
+  command->add_option("--max-turns", task_.max_turns, "Most turns of the model")
+      ->check(CLI::Range(1u, 100000u));
   command->add_option("--max-time")
       ->type_name("TIME")
       ->expected(1)
@@ -151,10 +165,14 @@ void Parser::add_sessions() {
   command->require_subcommand(0, 1);
   add_json(command);
   using Action = SessionsCommand::Action;
-  add_action(command, "list", "All sessions, newest first")->callback([this] { sessions_.action = Action::list; });
+  add_action(command, "list", "All sessions, newest first")->callback([this] {
+    sessions_.action = Action::list;
+  });
   auto with_id = [&](const char* name, Action action, const char* text) {
     auto* sub = add_action(command, name, text);
-    sub->add_option("id", sessions_.id, "The session, or the beginning of its id")->required()->type_name("ID");
+    sub->add_option("id", sessions_.id, "The session, or the beginning of its id")
+        ->required()
+        ->type_name("ID");
     sub->callback([this, action] { sessions_.action = action; });
     return sub;
   };
@@ -163,7 +181,8 @@ void Parser::add_sessions() {
       ->add_flag("--force", sessions_.force, "Kill its process when it does not end by itself");
   auto* resume = with_id("resume", Action::resume, "Go on with a task that was stopped or interrupted");
   resume->add_option("--base-url", sessions_.base_url, "Where the model is served now")->type_name("URL");
-  resume->add_option("--key-file", sessions_.key_file, "A file that holds the key of the model")->type_name("FILE");
+  resume->add_option("--key-file", sessions_.key_file, "A file that holds the key of the model")
+      ->type_name("FILE");
   with_id("rm", Action::remove, "Forget a session and what its tools printed");
 }
 
@@ -179,15 +198,19 @@ void Parser::add_events() {
   for (auto* sub : {list, follow}) {
     sub->add_option("--session", events_.filter.session, "Only of this session")->type_name("ID");
     sub->add_option("--task", events_.filter.task, "Only of this task")->type_name("ID");
-    sub->add_option("--name", events_.filter.name_prefix, "Only names that begin so, such as anchorhold.vm")->type_name("NAME");
-    sub->add_option("--severity", severity_, "At least this grave")->check(CLI::IsMember({"info", "warn", "error"}));
+    sub->add_option("--name", events_.filter.name_prefix, "Only names that begin so, such as anchorhold.vm")
+        ->type_name("NAME");
+    sub->add_option("--severity", severity_, "At least this grave")
+        ->check(CLI::IsMember({"info", "warn", "error"}));
     sub->add_option("--since", since_, "Not older than this, such as 2h")->type_name("TIME");
     sub->add_option("--after", events_.filter.after, "Only after this sequence number")->type_name("N");
     sub->add_option("--limit", events_.filter.newest, "Only the newest N")->type_name("N");
   }
   auto* verify = add_action(command, "verify", "Check that nothing in the log was changed, removed or moved");
   verify->callback([this] { events_.action = Action::verify; });
-  verify->add_option("--head", head_, "A head that an earlier verification printed: it must still be in the log")
+  verify
+      ->add_option("--head", head_,
+                   "A head that an earlier verification printed: it must still be in the log")
       ->type_name("N:HASH");
 }
 
@@ -208,20 +231,25 @@ void Parser::add_image() {
       ->add_flag("--refresh", image_.refresh, "Take the newest packages even when nothing here changed");
   named("verify", Action::verify, "Check signature and every byte of an image", false);
   named("rm", Action::remove, "Forget an image", true);
-  add_action(command, "gc", "Remove what no image uses")->callback([this] { image_.action = Action::collect_garbage; });
+  add_action(command, "gc", "Remove what no image uses")->callback([this] {
+    image_.action = Action::collect_garbage;
+  });
 }
 
 void Parser::add_doctor() {
   auto* command = app_.add_subcommand("doctor", "Find out what this computer lacks for running guests");
   command->add_option("--image", doctor_.guest.image, "The guest image to start")->capture_default_str();
-  command->add_option("--hypervisor", doctor_.guest.hypervisor_uri, "Another libvirt URI than the embedded one")->type_name("URI");
+  command
+      ->add_option("--hypervisor", doctor_.guest.hypervisor_uri, "Another libvirt URI than the embedded one")
+      ->type_name("URI");
   command->add_flag("--emulate", doctor_.guest.emulate, "Do not use KVM even where it works");
   add_json(command);
 }
 
 tl::unexpected<Error> usage_error(std::string message, const CLI::App* command) {
   std::string name = command && command->get_parent() ? command->get_name() : std::string();
-  for (auto* parent = command ? command->get_parent() : nullptr; parent && parent->get_parent(); parent = parent->get_parent())
+  for (auto* parent = command ? command->get_parent() : nullptr; parent && parent->get_parent();
+       parent = parent->get_parent())
     name = parent->get_name() + " " + name;
   return fail(ErrorCode::invalid_argument, std::move(message),
               name.empty() ? "see: anchorhold --help" : fmt::format("see: anchorhold {} --help", name));
@@ -256,7 +284,9 @@ Status Parser::finish_task() {
     std::string kind = task_.model.substr(0, colon);
     if ((kind != "anthropic" && kind != "openai" && kind != "scripted") || colon == std::string::npos ||
         colon + 1 == task_.model.size())
-      return usage_error(fmt::format("--model is anthropic:NAME, openai:NAME or scripted:FILE, not '{}'", task_.model), command);
+      return usage_error(
+          fmt::format("--model is anthropic:NAME, openai:NAME or scripted:FILE, not '{}'", task_.model),
+          command);
   }
   return {};
 }
@@ -267,10 +297,12 @@ Result<events::Head> parse_head(const std::string& text) {
   bool hexadecimal = false;
   if (error == std::errc() && *end == ':') {
     head.hash = end + 1;
-    hexadecimal = head.hash.size() == 64 && head.hash.find_first_not_of("0123456789abcdef") == std::string::npos;
+    hexadecimal =
+        head.hash.size() == 64 && head.hash.find_first_not_of("0123456789abcdef") == std::string::npos;
   }
   if (!hexadecimal || head.sequence < 1)
-    return fail(ErrorCode::invalid_argument, fmt::format("--head is NUMBER:HASH as verify prints it, not '{}'", text));
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("--head is NUMBER:HASH as verify prints it, not '{}'", text));
   return head;
 }
 
@@ -293,7 +325,8 @@ Status Parser::finish_events() {
 }
 
 Result<std::variant<Arguments, HelpText>> Parser::parse(const std::vector<std::string>& argv) {
-  auto word = std::find_if(argv.begin(), argv.end(), [](const std::string& each) { return !each.starts_with("-"); });
+  auto word =
+      std::find_if(argv.begin(), argv.end(), [](const std::string& each) { return !each.starts_with("-"); });
   auto named = [&](CLI::App* command) { return command->get_name() == *word; };
   if (word != argv.end() && app_.get_subcommands(named).empty())
     return usage_error(fmt::format("there is no command '{}'", *word), nullptr);

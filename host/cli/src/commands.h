@@ -1,4 +1,5 @@
-// The commands. Each runs to its end on the calling thread and gives back the exit status, or why it failed (status 125).
+// The commands. Each runs to its end on the calling thread and gives back the exit status, or why it failed
+// (status 125).
 #pragma once
 
 #include "base/error.h"

@@ -1,11 +1,10 @@
 #include "console.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cstdlib>
 
 #include "base/fd.h"
 
@@ -48,12 +47,14 @@ std::size_t sequence_length(std::string_view text) {
   return 0;
 }
 
-// C1 controls, and what changes the direction of text (Unicode Bidirectional Algorithm, 2.1 to 2.4), steer a terminal too.
+// C1 controls, and what changes the direction of text (Unicode Bidirectional Algorithm, 2.1 to 2.4), steer a
+// terminal too.
 bool steers(std::string_view sequence) {
   if (sequence.size() == 2) return sequence[0] == '\xc2' && static_cast<unsigned char>(sequence[1]) < 0xa0;
   if (sequence.size() != 3 || sequence[0] != '\xe2') return false;
   auto second = static_cast<unsigned char>(sequence[1]), third = static_cast<unsigned char>(sequence[2]);
-  return (second == 0x80 && third >= 0xaa && third <= 0xae) || (second == 0x81 && third >= 0xa6 && third <= 0xa9);
+  return (second == 0x80 && third >= 0xaa && third <= 0xae) ||
+         (second == 0x81 && third >= 0xa6 && third <= 0xa9);
 }
 
 }  // namespace
@@ -71,7 +72,9 @@ void Console::clear_progress() {
   progress_shown_ = false;
 }
 
-void Console::line(std::string_view text) { this->text(std::string(text) + "\n"); }
+void Console::line(std::string_view text) {
+  this->text(std::string(text) + "\n");
+}
 
 void Console::text(std::string_view text) {
   if (json()) return;
@@ -98,10 +101,11 @@ void Console::detail(std::string_view text) {
 }
 
 void Console::error(const Error& error) {
-  object(Json{{"type", "error"}, {"code", to_string(error.code)}, {"message", error.message}, {"to_do", error.hint}});
+  object(Json{
+      {"type", "error"}, {"code", to_string(error.code)}, {"message", error.message}, {"to_do", error.hint}});
   note("error: " + one_line(error.message, 2000));
   note("to do: " + (error.hint.empty() ? std::string(verbose_ ? "look at: anchorhold events list --limit 20"
-                                                               : "run it again with --verbose to see more")
+                                                              : "run it again with --verbose to see more")
                                        : one_line(error.hint, 2000)));
 }
 
@@ -130,7 +134,8 @@ std::string printable(std::string_view text) {
     if (length == 0) {
       out += "\xef\xbf\xbd";
       length = 1;
-    } else if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f || steers(text.substr(0, length))) {
+    } else if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f ||
+               steers(text.substr(0, length))) {
       out += byte < 0x80 ? fmt::format("\\x{:02x}", byte) : std::string("\xef\xbf\xbd");
     } else {
       out += text.substr(0, length);

@@ -1,5 +1,5 @@
-// Everything the program says to a person or to another program. Results go to standard output, all else to standard
-// error, so that what a command in the guest prints is never mixed with words of ours.
+// Everything the program says to a person or to another program. Results go to standard output, all else to
+// standard error, so that what a command in the guest prints is never mixed with words of ours.
 #pragma once
 
 #include <mutex>
@@ -64,8 +64,8 @@ class Console {
 
 // "▕██████    ▏ 60%"; for progress lines.
 std::string bar(int percent);
-// As a person may see it: control characters (which could steer a terminal) become visible, bytes that are not UTF-8
-// become U+FFFD. Line feeds and tabs stay.
+// As a person may see it: control characters (which could steer a terminal) become visible, bytes that are
+// not UTF-8 become U+FFFD. Line feeds and tabs stay.
 std::string printable(std::string_view text);
 // The same on one line, at most so many bytes.
 std::string one_line(std::string_view text, std::size_t limit);

@@ -1,13 +1,13 @@
 // anchorhold doctor: every step of a real start, taken one by one, then a real start.
-#include <fmt/format.h>
+#include "hypervisor/doctor.h"
 
+#include <fmt/format.h>
 #include <fstream>
 
 #include "base/files.h"
 #include "base/paths.h"
 #include "commands.h"
 #include "host.h"
-#include "hypervisor/doctor.h"
 #include "images/store.h"
 #include "images/verified_image.h"
 #include "session/leftovers.h"
@@ -29,14 +29,19 @@ class Report {
                          {"status", hypervisor::to_string(check.status)},
                          {"what", check.what},
                          {"fix", check.fix}});
-    console_.line(fmt::format("{:<5} {:<16} {}", hypervisor::to_string(check.status), check.name, one_line(check.what, 1000)));
+    console_.line(fmt::format("{:<5} {:<16} {}", hypervisor::to_string(check.status), check.name,
+                              one_line(check.what, 1000)));
     if (!check.fix.empty()) console_.line(fmt::format("{:<22} to do: {}", "", one_line(check.fix, 1000)));
     if (check.status == CheckStatus::fail) ++failures_;
   }
-  void ok(std::string name, std::string what) { add({std::move(name), CheckStatus::ok, std::move(what), {}}); }
+  void ok(std::string name, std::string what) {
+    add({std::move(name), CheckStatus::ok, std::move(what), {}});
+  }
   void failed(std::string name, const Error& error) {
     add({std::move(name), CheckStatus::fail, error.message,
-         error.hint.empty() ? std::string("run it again with --verbose, and look at: anchorhold events list --limit 20") : error.hint});
+         error.hint.empty()
+             ? std::string("run it again with --verbose, and look at: anchorhold events list --limit 20")
+             : error.hint});
   }
   std::size_t failures() const { return failures_; }
 
@@ -54,7 +59,8 @@ bool check_image(const std::string& name, Report& report) {
     report.failed("image", image.error());
     return false;
   }
-  report.ok("image", fmt::format("{}, kernel {}: every byte is as signed", name, image->manifest().kernel_version));
+  report.ok("image",
+            fmt::format("{}, kernel {}: every byte is as signed", name, image->manifest().kernel_version));
   return true;
 }
 
@@ -77,8 +83,9 @@ Status try_command(session::Session& session, session::Guest& guest) {
   session.exec_ended(guest, exec->id(), status);
   if (!status) return fail(std::move(status).error());
   if (status->ok()) return {};
-  return fail(ErrorCode::failed_precondition,
-              fmt::format("a command in the guest {}: {}", session::to_string(*status), one_line(errors, 300)));
+  return fail(
+      ErrorCode::failed_precondition,
+      fmt::format("a command in the guest {}: {}", session::to_string(*status), one_line(errors, 300)));
 }
 
 Status try_session(const GuestArguments& arguments, Host& host, std::stop_token stop, Report& report) {
@@ -91,11 +98,13 @@ Status try_session(const GuestArguments& arguments, Host& host, std::stop_token 
   auto session = ANCHORHOLD_TRY(session::Session::open(std::move(spec), host.session_parts(arguments)));
   auto guest = ANCHORHOLD_TRY(session->guest(stop));
   for (const auto& [stage, time] : guest->stages())
-    report.ok(fmt::format("start.{}", session::to_string(stage)), fmt::format("{} ms", time / std::chrono::milliseconds(1)));
+    report.ok(fmt::format("start.{}", session::to_string(stage)),
+              fmt::format("{} ms", time / std::chrono::milliseconds(1)));
   if (auto status = try_command(*session, *guest); !status) {
     report.failed("command", status.error());
   } else if (auto answer = read_file(folder.path() / "answer", 100); !answer || *answer != "answer\n") {
-    report.failed("command", {ErrorCode::data_loss, "what a command wrote into a granted folder did not arrive", {}});
+    report.failed("command",
+                  {ErrorCode::data_loss, "what a command wrote into a granted folder did not arrive", {}});
   } else {
     report.ok("command", "a command ran, read a granted folder and changed it");
   }
@@ -121,13 +130,15 @@ Result<int> run_doctor_command(const DoctorCommand& command, Console& console, S
     std::stop_source stop;
     signals.set_handler([&stop](int) { stop.request_stop(); });
     auto host = Host::open(console);
-    auto status = host ? try_session(command.guest, **host, stop.get_token(), report) : Status(fail(host.error()));
+    auto status =
+        host ? try_session(command.guest, **host, stop.get_token(), report) : Status(fail(host.error()));
     signals.set_handler({});
     if (!status) report.failed("start", status.error());
   }
   const bool ok = report.failures() == 0;
   console.object(Json{{"type", "doctor"}, {"ok", ok}, {"failures", report.failures()}});
-  console.line(ok ? "this computer can run guests" : fmt::format("{} things must be repaired", report.failures()));
+  console.line(ok ? "this computer can run guests"
+                  : fmt::format("{} things must be repaired", report.failures()));
   return ok ? exit_status::ok : exit_status::not_completed;
 }
 

@@ -90,9 +90,10 @@ Result<int> verify(const EventsCommand& command, Console& console) {
     if (result.records > 0) console.line(fmt::format("head: {}:{}", result.head.sequence, result.head.hash));
     return exit_status::ok;
   }
-  console.error({ErrorCode::data_loss, "the event log is not as it was written",
-                 fmt::format("keep a copy of {} for whoever looks into it; move that folder away to begin a new log",
-                             folder.string())});
+  console.error(
+      {ErrorCode::data_loss, "the event log is not as it was written",
+       fmt::format("keep a copy of {} for whoever looks into it; move that folder away to begin a new log",
+                   folder.string())});
   return exit_status::not_completed;
 }
 

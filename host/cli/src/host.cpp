@@ -13,13 +13,18 @@ namespace {
 // What a person waits for, in their words.
 std::string_view waiting_for(session::Stage stage) {
   switch (stage) {
-    case session::Stage::image: return "checking the guest image";
-    case session::Stage::devices: return "starting the sealed devices";
-    case session::Stage::machine: return "starting the virtual machine";
-    case session::Stage::boot: return "waiting for the guest";
+    case session::Stage::image:
+      return "checking the guest image";
+    case session::Stage::devices:
+      return "starting the sealed devices";
+    case session::Stage::machine:
+      return "starting the virtual machine";
+    case session::Stage::boot:
+      return "waiting for the guest";
     case session::Stage::hello:
     case session::Stage::clock:
-    case session::Stage::mounts: return "preparing the guest";
+    case session::Stage::mounts:
+      return "preparing the guest";
   }
   return "starting";
 }
@@ -39,7 +44,8 @@ void tell_once(Console& console, const std::string& marker, const std::string& t
 std::vector<std::string> describe(const std::vector<mounts::Grant>& grants) {
   std::vector<std::string> lines;
   for (const auto& grant : grants)
-    lines.push_back(fmt::format("{} {} → {}", mounts::to_string(grant.mode), one_line(grant.host_path.string(), 1000), grant.guest_path()));
+    lines.push_back(fmt::format("{} {} → {}", mounts::to_string(grant.mode),
+                                one_line(grant.host_path.string(), 1000), grant.guest_path()));
   return lines;
 }
 
@@ -63,7 +69,8 @@ session::GuestSpec Host::guest_spec(const GuestArguments& arguments) {
   spec.image = arguments.image;
   spec.cpus = arguments.cpus > 0 ? arguments.cpus : session::default_cpus();
   spec.memory = arguments.memory;
-  if (spec.memory.bytes == 0) spec.memory = session::default_memory(read_file("/proc/meminfo", 1 << 20).value_or(""));
+  if (spec.memory.bytes == 0)
+    spec.memory = session::default_memory(read_file("/proc/meminfo", 1 << 20).value_or(""));
   return spec;
 }
 
@@ -84,8 +91,10 @@ session::SessionParts Host::session_parts(const GuestArguments& arguments) {
   };
   parts.hypervisor_ready = [this](const hypervisor::Capabilities& capabilities) {
     console_.detail("hypervisor: " + capabilities.backend);
-    if (capabilities.acceleration == hypervisor::Acceleration::emulation && !capabilities.why_no_hardware.empty())
-      tell_once(console_, "emulation-told", "note: guests are emulated here, which is slower: " + capabilities.why_no_hardware);
+    if (capabilities.acceleration == hypervisor::Acceleration::emulation &&
+        !capabilities.why_no_hardware.empty())
+      tell_once(console_, "emulation-told",
+                "note: guests are emulated here, which is slower: " + capabilities.why_no_hardware);
   };
   return parts;
 }

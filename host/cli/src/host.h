@@ -28,7 +28,8 @@ class Host {
   static session::GuestSpec guest_spec(const GuestArguments& arguments);
 
  private:
-  Host(Console& console, std::unique_ptr<events::EventLog> events) : console_(console), events_(std::move(events)) {}
+  Host(Console& console, std::unique_ptr<events::EventLog> events)
+      : console_(console), events_(std::move(events)) {}
 
   Console& console_;
   SystemClock clock_;

@@ -1,7 +1,6 @@
 // anchorhold image: building, listing, checking and removing guest images.
-#include <fmt/format.h>
-
 #include <chrono>
+#include <fmt/format.h>
 
 #include "base/clock.h"
 #include "base/paths.h"
@@ -24,7 +23,8 @@ std::filesystem::path recipes_folder() {
   return std::filesystem::path(ANCHORHOLD_SOURCE_DIR) / "images" / "recipes";
 }
 
-// Shows a build: one changing line on a terminal, one line a stage elsewhere; the output of its scripts with --verbose.
+// Shows a build: one changing line on a terminal, one line a stage elsewhere; the output of its scripts with
+// --verbose.
 class BuildView {
  public:
   BuildView(Console& console, std::string image) : console_(console), image_(std::move(image)) {}
@@ -33,14 +33,24 @@ class BuildView {
     using Kind = images::BuildProgress::Kind;
     const auto stage = images::to_string(progress.stage);
     switch (progress.kind) {
-      case Kind::waiting: announce("another process is building; waiting for it"); break;
-      case Kind::cached: console_.detail(fmt::format("{}: nothing to do", stage)); break;
-      case Kind::started: announce(fmt::format("building the {}", describe(progress.stage))); break;
+      case Kind::waiting:
+        announce("another process is building; waiting for it");
+        break;
+      case Kind::cached:
+        console_.detail(fmt::format("{}: nothing to do", stage));
+        break;
+      case Kind::started:
+        announce(fmt::format("building the {}", describe(progress.stage)));
+        break;
       case Kind::advanced:
         console_.progress(fmt::format("{} {} {}", bar(progress.percent), stage, progress.text));
         break;
-      case Kind::output: console_.detail(progress.text); break;
-      case Kind::finished: announce(fmt::format("the {} is done", describe(progress.stage))); break;
+      case Kind::output:
+        console_.detail(progress.text);
+        break;
+      case Kind::finished:
+        announce(fmt::format("the {} is done", describe(progress.stage)));
+        break;
     }
     if (progress.kind != Kind::output)
       console_.object(Json{{"type", "progress"},
@@ -55,21 +65,30 @@ class BuildView {
   void announce(const std::string& text) { console_.note(fmt::format("image {}: {}", image_, text)); }
   static std::string_view describe(images::Stage stage) {
     switch (stage) {
-      case images::Stage::kernel: return "kernel";
-      case images::Stage::rootfs: return "root file system";
-      case images::Stage::initrd: return "initial RAM disk";
+      case images::Stage::kernel:
+        return "kernel";
+      case images::Stage::rootfs:
+        return "root file system";
+      case images::Stage::initrd:
+        return "initial RAM disk";
     }
     return "image";
   }
   static std::string_view name_of(images::BuildProgress::Kind kind) {
     using Kind = images::BuildProgress::Kind;
     switch (kind) {
-      case Kind::waiting: return "waiting";
-      case Kind::cached: return "cached";
-      case Kind::started: return "started";
-      case Kind::advanced: return "advanced";
-      case Kind::output: return "output";
-      case Kind::finished: return "finished";
+      case Kind::waiting:
+        return "waiting";
+      case Kind::cached:
+        return "cached";
+      case Kind::started:
+        return "started";
+      case Kind::advanced:
+        return "advanced";
+      case Kind::output:
+        return "output";
+      case Kind::finished:
+        return "finished";
     }
     return "unknown";
   }
@@ -153,9 +172,12 @@ Result<int> verify(const ImageCommand& command, Console& console) {
 Result<int> run_image_command(const ImageCommand& command, Console& console, Signals& signals) {
   using Action = ImageCommand::Action;
   switch (command.action) {
-    case Action::list: return list(console);
-    case Action::build: return build(command, console, signals);
-    case Action::verify: return verify(command, console);
+    case Action::list:
+      return list(console);
+    case Action::build:
+      return build(command, console, signals);
+    case Action::verify:
+      return verify(command, console);
     case Action::remove: {
       auto store = ANCHORHOLD_TRY(images::ImageStore::open_default());
       ANCHORHOLD_CHECK(store.remove(command.name));
@@ -166,8 +188,10 @@ Result<int> run_image_command(const ImageCommand& command, Console& console, Sig
     case Action::collect_garbage: {
       auto store = ANCHORHOLD_TRY(images::ImageStore::open_default());
       auto collected = ANCHORHOLD_TRY(store.collect_garbage());
-      console.object(Json{{"type", "collected"}, {"removed", collected.removed}, {"bytes", collected.freed.bytes}});
-      console.line(fmt::format("{} parts removed, {} freed", collected.removed.size(), to_string(collected.freed)));
+      console.object(
+          Json{{"type", "collected"}, {"removed", collected.removed}, {"bytes", collected.freed.bytes}});
+      console.line(
+          fmt::format("{} parts removed, {} freed", collected.removed.size(), to_string(collected.freed)));
       return exit_status::ok;
     }
   }

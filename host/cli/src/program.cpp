@@ -12,10 +12,16 @@ struct Dispatch {
   Signals& signals;
   Result<int> operator()(const RunCommand& command) { return run_command(command, console, signals); }
   Result<int> operator()(const TaskCommand& command) { return run_task_command(command, console, signals); }
-  Result<int> operator()(const SessionsCommand& command) { return run_sessions_command(command, console, signals); }
-  Result<int> operator()(const EventsCommand& command) { return run_events_command(command, console, signals); }
+  Result<int> operator()(const SessionsCommand& command) {
+    return run_sessions_command(command, console, signals);
+  }
+  Result<int> operator()(const EventsCommand& command) {
+    return run_events_command(command, console, signals);
+  }
   Result<int> operator()(const ImageCommand& command) { return run_image_command(command, console, signals); }
-  Result<int> operator()(const DoctorCommand& command) { return run_doctor_command(command, console, signals); }
+  Result<int> operator()(const DoctorCommand& command) {
+    return run_doctor_command(command, console, signals);
+  }
 };
 
 bool asks_for_json(const std::vector<std::string>& argv) {

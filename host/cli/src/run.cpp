@@ -1,12 +1,11 @@
 // anchorhold run: one command in a fresh guest, its streams and its exit status passed through.
+#include <atomic>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <atomic>
 #include <thread>
+#include <unistd.h>
 
 #include "commands.h"
 #include "host.h"
@@ -46,7 +45,8 @@ session::ExecSpec exec_spec(const RunCommand& command) {
 // Feeds our standard input to the command on a thread of its own, until its end or the end of this object.
 class InputPump {
  public:
-  explicit InputPump(GuestExec& exec) : exec_(exec), wake_(eventfd(0, EFD_CLOEXEC)), thread_([this] { pump(); }) {}
+  explicit InputPump(GuestExec& exec)
+      : exec_(exec), wake_(eventfd(0, EFD_CLOEXEC)), thread_([this] { pump(); }) {}
   ~InputPump() {
     stop_.request_stop();
     std::uint64_t one = 1;
@@ -67,7 +67,8 @@ class InputPump {
         (void)exec_.close_input();
         return;
       }
-      if (!exec_.write_input(std::span(buffer).first(static_cast<std::size_t>(got)), stop_.get_token())) return;
+      if (!exec_.write_input(std::span(buffer).first(static_cast<std::size_t>(got)), stop_.get_token()))
+        return;
     }
   }
 
@@ -116,7 +117,8 @@ void Run::signalled(int number) {
     if (exec_ && command_.tty) (void)exec_->resize(terminal_size());
     return;
   }
-  // To the command, which may handle it. The same signal again, or one before the command runs, ends everything.
+  // To the command, which may handle it. The same signal again, or one before the command runs, ends
+  // everything.
   if (exec_ && last_signal_ != number) {
     last_signal_ = number;
     (void)exec_->signal(number);
@@ -134,7 +136,8 @@ Result<int> Run::go(session::Session& session) {
     return fail(std::move(guest).error());
   }
   for (const auto& [stage, time] : (*guest)->stages())
-    host_.console().detail(fmt::format("{}: {} ms", session::to_string(stage), time / std::chrono::milliseconds(1)));
+    host_.console().detail(
+        fmt::format("{}: {} ms", session::to_string(stage), time / std::chrono::milliseconds(1)));
   return command_in(session, **guest);
 }
 
@@ -214,7 +217,8 @@ Result<int> run_command(const RunCommand& command, Console& console, Signals& si
   console.detail("session " + record.id.value());
 
   auto finish = [&](Result<int> result) {
-    if (auto status = store.end(record.id, describe_end(result), host->clock()); !status) console.error(status.error());
+    if (auto status = store.end(record.id, describe_end(result), host->clock()); !status)
+      console.error(status.error());
     return result;
   };
   auto session = session::Session::open(std::move(spec), host->session_parts(command.guest));

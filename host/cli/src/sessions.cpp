@@ -40,7 +40,8 @@ Result<int> list(Console& console) {
   for (const auto& record : records) {
     console.object(session_json(record));
     console.line(fmt::format("{}  {:<4}  {:<11}  {}  {}", record.id.value(), session::to_string(record.kind),
-                             session::to_string(record.state), to_rfc3339(record.created), one_line(record.title, 80)));
+                             session::to_string(record.state), to_rfc3339(record.created),
+                             one_line(record.title, 80)));
   }
   if (records.empty()) console.note("there are no sessions");
   return exit_status::ok;
@@ -62,19 +63,22 @@ Status show_task(const TaskId& id, Json& object, Console& console) {
   console.line(fmt::format("turns     {}", summary.turns));
   console.line(fmt::format("tokens    {} in, {} out", summary.usage.total() - summary.usage.output_tokens,
                            summary.usage.output_tokens));
-  for (const auto& output : summary.outputs) console.line(fmt::format("output    {}", one_line(output.host_path, 1000)));
+  for (const auto& output : summary.outputs)
+    console.line(fmt::format("output    {}", one_line(output.host_path, 1000)));
   SystemClock clock;
   auto task = store.open_task(id, clock);
   if (!task) return {};  // it runs: its steps are its process's to tell
   object["task"]["plan"] = to_json(ANCHORHOLD_TRY(task->plan()));
   Json calls = Json::array();
   for (const auto& stored : ANCHORHOLD_TRY(task->calls())) {
-    bool done = stored.state == agent::StoredCall::State::done || stored.state == agent::StoredCall::State::interrupted;
-    calls.push_back(Json{{"number", stored.call.number},
-                         {"name", stored.call.name},
-                         {"summary", stored.call.summary},
-                         {"verdict", done ? agent::to_string(stored.outcome.verdict) : std::string_view("not run")},
-                         {"outcome", stored.outcome.summary}});
+    bool done = stored.state == agent::StoredCall::State::done ||
+                stored.state == agent::StoredCall::State::interrupted;
+    calls.push_back(
+        Json{{"number", stored.call.number},
+             {"name", stored.call.name},
+             {"summary", stored.call.summary},
+             {"verdict", done ? agent::to_string(stored.outcome.verdict) : std::string_view("not run")},
+             {"outcome", stored.outcome.summary}});
     console.line(fmt::format("{:>4}  {}  {}", stored.call.number, one_line(stored.call.summary, 100),
                              done ? one_line(stored.outcome.summary, 100) : "not run"));
   }
@@ -85,14 +89,16 @@ Status show_task(const TaskId& id, Json& object, Console& console) {
 Result<int> show(const SessionRecord& record, Console& console) {
   console.line(fmt::format("session   {}", record.id.value()));
   console.line(fmt::format("kind      {}", session::to_string(record.kind)));
-  console.line(fmt::format("state     {}{}{}", session::to_string(record.state), record.end.empty() ? "" : ", ", record.end));
+  console.line(fmt::format("state     {}{}{}", session::to_string(record.state),
+                           record.end.empty() ? "" : ", ", record.end));
   console.line(fmt::format("title     {}", record.title));
   console.line(fmt::format("begun     {}", to_rfc3339(record.created)));
   console.line(fmt::format("image     {}", record.image));
   for (const auto& grant : record.grants) console.line(fmt::format("grant     {}", grant));
   if (record.state == SessionState::running) console.line(fmt::format("process   {}", record.owner.pid));
   Json object = session_json(record);
-  if (record.kind == SessionKind::task) ANCHORHOLD_CHECK(show_task(TaskId(record.id.value()), object, console));
+  if (record.kind == SessionKind::task)
+    ANCHORHOLD_CHECK(show_task(TaskId(record.id.value()), object, console));
   console.object(object);
   return exit_status::ok;
 }
@@ -147,13 +153,18 @@ Result<int> run_sessions_command(const SessionsCommand& command, Console& consol
   auto store = ANCHORHOLD_TRY(session::SessionStore::open_default());
   auto record = ANCHORHOLD_TRY(store.find(command.id));
   switch (command.action) {
-    case Action::list: break;
-    case Action::show: return show(record, console);
-    case Action::stop: return stop(record, command.force, console);
-    case Action::remove: return remove(record, store, console);
+    case Action::list:
+      break;
+    case Action::show:
+      return show(record, console);
+    case Action::stop:
+      return stop(record, command.force, console);
+    case Action::remove:
+      return remove(record, store, console);
     case Action::resume:
       if (record.kind != SessionKind::task)
-        return fail(ErrorCode::failed_precondition, fmt::format("session {} was one command; only tasks can be resumed", record.id.value()),
+        return fail(ErrorCode::failed_precondition,
+                    fmt::format("session {} was one command; only tasks can be resumed", record.id.value()),
                     "run the command again");
       return resume_task(TaskId(record.id.value()), command, console, signals);
   }

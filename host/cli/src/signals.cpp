@@ -1,10 +1,9 @@
 #include "signals.h"
 
+#include <array>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
-
-#include <array>
 
 namespace anchorhold::cli {
 namespace {

@@ -1,5 +1,6 @@
-// Signals as calls on a thread. SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGWINCH are blocked everywhere from the beginning of
-// main, so that no library's thread ever runs a handler, and taken up one by one by the thread here.
+// Signals as calls on a thread. SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGWINCH are blocked everywhere from the
+// beginning of main, so that no library's thread ever runs a handler, and taken up one by one by the thread
+// here.
 #pragma once
 
 #include <functional>
@@ -18,8 +19,8 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  // Until somebody takes them, the ending ones end the process. Called on the thread of the signals; the handler that was
-  // there before is not called again once this returned.
+  // Until somebody takes them, the ending ones end the process. Called on the thread of the signals; the
+  // handler that was there before is not called again once this returned.
   void set_handler(Handler handler);
 
  private:

@@ -1,13 +1,12 @@
 #include "task.h"
 
+#include <atomic>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#include <atomic>
-#include <cstdlib>
 
 #include "agent/provider.h"
 #include "base/files.h"
@@ -31,7 +30,8 @@ Result<std::string> read_prompt(const TaskCommand& command) {
     auto text = read_file(command.prompt_file, max_prompt_bytes);
     if (!text) return fail(with_context(std::move(text).error(), "reading the wish"));
     if (text->find_first_not_of(" \t\r\n") == std::string::npos)
-      return fail(ErrorCode::invalid_argument, command.prompt_file.string() + " is empty", "write the wish into it");
+      return fail(ErrorCode::invalid_argument, command.prompt_file.string() + " is empty",
+                  "write the wish into it");
     return *text;
   }
   return command.prompt.empty() ? std::string(scripted_prompt) : command.prompt;
@@ -45,10 +45,12 @@ Result<agent::ProviderSpec> provider_spec(const TaskCommand& command) {
   if (!command.key_file.empty()) spec.key_file = std::filesystem::absolute(command.key_file);
   constexpr std::string_view scripted = "scripted:";
   if (spec.model.starts_with(scripted))
-    spec.model = std::string(scripted) + std::filesystem::absolute(spec.model.substr(scripted.size())).string();
+    spec.model =
+        std::string(scripted) + std::filesystem::absolute(spec.model.substr(scripted.size())).string();
   if (spec.model.empty())
     return fail(ErrorCode::invalid_argument, "no model is named",
-                "give one: --model anthropic:NAME (key in ANTHROPIC_API_KEY), or --model openai:NAME --base-url URL for a "
+                "give one: --model anthropic:NAME (key in ANTHROPIC_API_KEY), or --model openai:NAME "
+                "--base-url URL for a "
                 "local server");
   return spec;
 }
@@ -68,11 +70,12 @@ agent::Grants task_grants(const std::vector<mounts::Grant>& grants, const sessio
 }
 
 // Asks on the terminal and waits for a line, or for the task's stop.
-Result<std::string> ask_on_terminal(Console& console, const std::string& question, const std::vector<std::string>& choices,
-                                    std::stop_token stop) {
+Result<std::string> ask_on_terminal(Console& console, const std::string& question,
+                                    const std::vector<std::string>& choices, std::stop_token stop) {
   console.progress("");
   console.note("? " + printable(question));
-  for (std::size_t i = 0; i < choices.size(); ++i) console.note(fmt::format("  {}. {}", i + 1, one_line(choices[i], 200)));
+  for (std::size_t i = 0; i < choices.size(); ++i)
+    console.note(fmt::format("  {}. {}", i + 1, one_line(choices[i], 200)));
   console.note(choices.empty() ? "Your answer, then Enter:" : "A number or your own answer, then Enter:");
   UniqueFd wake(eventfd(0, EFD_CLOEXEC));
   std::stop_callback on_stop(stop, [&] {
@@ -143,16 +146,21 @@ int report_end(const agent::TaskOutcome& outcome, const TaskId& id, int signal, 
     return signal != 0 ? 128 + signal : exit_status::not_completed;
   }
   console.error({ErrorCode::failed_precondition, fmt::format("the task did not complete: {}", outcome.reason),
-                 outcome.hint.empty() ? fmt::format("see what was done: anchorhold sessions show {}", id.value()) : outcome.hint});
+                 outcome.hint.empty()
+                     ? fmt::format("see what was done: anchorhold sessions show {}", id.value())
+                     : outcome.hint});
   return exit_status::not_completed;
 }
 
 }  // namespace
 
-Result<agent::TaskStore> open_task_store() { return agent::TaskStore::open(ANCHORHOLD_TRY(state_directory()) / "tasks"); }
+Result<agent::TaskStore> open_task_store() {
+  return agent::TaskStore::open(ANCHORHOLD_TRY(state_directory()) / "tasks");
+}
 
-Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> grants, const agent::ProviderSpec& provider_spec,
-                            const GuestArguments& guest, Host& host, Signals& signals) {
+Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> grants,
+                            const agent::ProviderSpec& provider_spec, const GuestArguments& guest, Host& host,
+                            Signals& signals) {
   Console& console = host.console();
   auto provider = ANCHORHOLD_TRY(agent::make_provider(provider_spec));
   auto store = ANCHORHOLD_TRY(session::SessionStore::open_default());
@@ -168,7 +176,10 @@ Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> g
   record.image = guest.image;
   record.grants = describe(spec.grants);
   ANCHORHOLD_CHECK(store.begin(record, host.clock()));
-  console.object(Json{{"type", "task"}, {"task", task.id().value()}, {"model", provider_spec.model}, {"grants", record.grants}});
+  console.object(Json{{"type", "task"},
+                      {"task", task.id().value()},
+                      {"model", provider_spec.model},
+                      {"grants", record.grants}});
   console.note("task " + task.id().value());
 
   TaskStop stop(console, signals);
@@ -189,14 +200,16 @@ Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> g
                            .ask_user = {},
                            .events = &(*session)->events()};
     if (isatty(STDIN_FILENO) && !console.json())
-      parts.ask_user = [&console](const std::string& question, const std::vector<std::string>& choices, std::stop_token token) {
+      parts.ask_user = [&console](const std::string& question, const std::vector<std::string>& choices,
+                                  std::stop_token token) {
         return ask_on_terminal(console, question, choices, token);
       };
     outcome = agent::run_task(task, parts, stop.token());
     (*session)->close("the task ended");
   }
   console.progress("");
-  if (auto status = store.end(record.id, describe_end(outcome), host.clock()); !status) console.error(status.error());
+  if (auto status = store.end(record.id, describe_end(outcome), host.clock()); !status)
+    console.error(status.error());
   if (!outcome) return fail(std::move(outcome).error());
   return report_end(*outcome, task.id(), stop.number(), console);
 }
@@ -218,7 +231,8 @@ Result<int> run_task_command(const TaskCommand& command, Console& console, Signa
   return run_stored_task(std::move(task), std::move(grants), provider, command.guest, *host, signals);
 }
 
-Result<int> resume_task(const TaskId& id, const SessionsCommand& command, Console& console, Signals& signals) {
+Result<int> resume_task(const TaskId& id, const SessionsCommand& command, Console& console,
+                        Signals& signals) {
   auto host = ANCHORHOLD_TRY(Host::open(console));
   auto tasks = ANCHORHOLD_TRY(open_task_store());
   auto task = ANCHORHOLD_TRY(tasks.open_task(id, host->clock()));
@@ -228,14 +242,16 @@ Result<int> resume_task(const TaskId& id, const SessionsCommand& command, Consol
   guest.cpus = spec.grants.cpus;
   guest.memory = spec.grants.memory;
   for (const auto& folder : spec.grants.folders)
-    guest.grants.push_back({folder.host_path, folder.mode == agent::FolderMode::read_only    ? mounts::Mode::ro
-                                              : folder.mode == agent::FolderMode::read_write ? mounts::Mode::rw
-                                                                                             : mounts::Mode::rw_no_delete});
+    guest.grants.push_back({folder.host_path, folder.mode == agent::FolderMode::read_only ? mounts::Mode::ro
+                                              : folder.mode == agent::FolderMode::read_write
+                                                  ? mounts::Mode::rw
+                                                  : mounts::Mode::rw_no_delete});
   auto grants = ANCHORHOLD_TRY(Host::resolve_grants(guest.grants));
   for (std::size_t i = 0; i < grants.size(); ++i)
     if (grants[i].guest_path() != spec.grants.folders[i].guest_path)
       return fail(ErrorCode::failed_precondition,
-                  fmt::format("{} is no longer at {}", spec.grants.folders[i].host_path, spec.grants.folders[i].guest_path),
+                  fmt::format("{} is no longer at {}", spec.grants.folders[i].host_path,
+                              spec.grants.folders[i].guest_path),
                   "put the granted folders back where they were");
   agent::ProviderSpec provider = spec.provider;
   if (!command.base_url.empty()) provider.base_url = command.base_url;

@@ -13,9 +13,12 @@ constexpr std::size_t line_limit = 160;
 
 std::string_view mark_of(agent::ToolVerdict verdict) {
   switch (verdict) {
-    case agent::ToolVerdict::ok: return "✓";
-    case agent::ToolVerdict::error: return "✗";
-    case agent::ToolVerdict::interrupted: return "!";
+    case agent::ToolVerdict::ok:
+      return "✓";
+    case agent::ToolVerdict::error:
+      return "✗";
+    case agent::ToolVerdict::interrupted:
+      return "!";
   }
   return "?";
 }
@@ -38,12 +41,16 @@ std::string last_lines(std::string_view text) {
 }  // namespace
 
 Json to_json(const agent::Output& output) {
-  return Json{{"path", output.path}, {"host_path", output.host_path}, {"description", output.description}, {"bytes", output.size}};
+  return Json{{"path", output.path},
+              {"host_path", output.host_path},
+              {"description", output.description},
+              {"bytes", output.size}};
 }
 
 Json to_json(const std::vector<agent::PlanItem>& plan) {
   Json items = Json::array();
-  for (const auto& item : plan) items.push_back(Json{{"text", item.text}, {"state", agent::to_string(item.state)}});
+  for (const auto& item : plan)
+    items.push_back(Json{{"text", item.text}, {"state", agent::to_string(item.state)}});
   return items;
 }
 
@@ -86,7 +93,8 @@ void TaskView::turn_restarted(std::string_view reason, std::chrono::milliseconds
 void TaskView::turn_ended(const agent::Turn& turn) {
   end_text_line();
   console_.progress("");
-  if (std::string text = agent::text_of(turn.blocks); !text.empty()) console_.object(Json{{"type", "text"}, {"text", text}});
+  if (std::string text = agent::text_of(turn.blocks); !text.empty())
+    console_.object(Json{{"type", "text"}, {"text", text}});
 }
 
 void TaskView::plan(const std::vector<agent::PlanItem>& plan) {
@@ -98,13 +106,14 @@ void TaskView::plan(const std::vector<agent::PlanItem>& plan) {
 
 void TaskView::tool_began(const agent::ToolCall& call) {
   end_text_line();
-  console_.object(Json{{"type", "tool_call"},
-                       {"number", call.number},
-                       {"id", call.id},
-                       {"name", call.name},
-                       {"input", Json::parse(call.input, nullptr, false).is_discarded() ? Json(call.input)
-                                                                                        : Json::parse(call.input)},
-                       {"summary", call.summary}});
+  console_.object(
+      Json{{"type", "tool_call"},
+           {"number", call.number},
+           {"id", call.id},
+           {"name", call.name},
+           {"input", Json::parse(call.input, nullptr, false).is_discarded() ? Json(call.input)
+                                                                            : Json::parse(call.input)},
+           {"summary", call.summary}});
   console_.line("→ " + one_line(call.summary, line_limit));
 }
 
@@ -147,7 +156,8 @@ void TaskView::ended(const agent::TaskOutcome& outcome) {
   end_text_line();
   if (!outcome.outputs.empty()) console_.line("outputs:");
   for (const auto& output : outcome.outputs)
-    console_.line(fmt::format("  {}{}{} ({})", one_line(output.host_path, 1000), output.description.empty() ? "" : ": ",
+    console_.line(fmt::format("  {}{}{} ({})", one_line(output.host_path, 1000),
+                              output.description.empty() ? "" : ": ",
                               one_line(output.description, line_limit), to_string(ByteSize{output.size})));
 }
 

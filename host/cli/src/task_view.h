@@ -1,4 +1,5 @@
-// Shows a task as it happens: to a person as text, to a program as objects. On standard output, since it is the result.
+// Shows a task as it happens: to a person as text, to a program as objects. On standard output, since it is
+// the result.
 #pragma once
 
 #include <string>

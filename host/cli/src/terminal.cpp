@@ -8,7 +8,8 @@ namespace anchorhold::cli {
 session::TerminalSize terminal_size() {
   for (int fd : {STDOUT_FILENO, STDIN_FILENO}) {
     winsize size{};
-    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0) return {size.ws_row, size.ws_col};
+    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0)
+      return {size.ws_row, size.ws_col};
   }
   return {};
 }

@@ -1,9 +1,8 @@
 // The person's terminal while a command in the guest has it: raw, and put back whatever happens.
 #pragma once
 
-#include <termios.h>
-
 #include <optional>
+#include <termios.h>
 
 #include "base/error.h"
 #include "session/guest_client.h"

@@ -1,13 +1,12 @@
 #include "anchor.h"
 
+#include <array>
+#include <charconv>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <array>
-#include <charconv>
 
 #include "chain.h"
 
@@ -34,7 +33,8 @@ std::optional<Head> parse_slot(std::string_view text) {
   if (error != std::errc() || head.sequence < 0) return std::nullopt;
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   constexpr std::size_t hex = hash_size * 2;
-  if (text.size() < 3 + 2 * hex || text[0] != ' ' || text[1 + hex] != ' ' || text[2 + 2 * hex] != '\n') return std::nullopt;
+  if (text.size() < 3 + 2 * hex || text[0] != ' ' || text[1 + hex] != ' ' || text[2 + 2 * hex] != '\n')
+    return std::nullopt;
   head.hash = text.substr(1, hex);
   auto sum = check_sum(head);
   if (!sum || *sum != text.substr(2 + hex, hex)) return std::nullopt;
@@ -47,7 +47,9 @@ Anchor::Lock::Lock(int fd) : fd_(fd) {
   while (flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
   }
 }
-Anchor::Lock::~Lock() { flock(fd_, LOCK_UN); }
+Anchor::Lock::~Lock() {
+  flock(fd_, LOCK_UN);
+}
 
 Result<Anchor> Anchor::open(const std::filesystem::path& file, bool create) {
   UniqueFd fd(::open(file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0), 0600));
@@ -81,7 +83,8 @@ Status Anchor::write(const Head& head) const {
   bool newest_is_first = current && in_first && in_first->sequence == current->sequence;
   ssize_t put = pwrite(fd_.get(), text.data(), text.size(), newest_is_first ? slot_size : 0);
   if (put != static_cast<ssize_t>(text.size()) || fdatasync(fd_.get()) != 0)
-    return fail_errno(put < 0 || put == static_cast<ssize_t>(text.size()) ? errno : ENOSPC, "writing the event log's anchor");
+    return fail_errno(put < 0 || put == static_cast<ssize_t>(text.size()) ? errno : ENOSPC,
+                      "writing the event log's anchor");
   return {};
 }
 

@@ -1,5 +1,5 @@
-// The anchor: a file beside the log that names the newest record that is certainly on the disk. Two slots, written in
-// turn, each with its own check sum: a write cut short by a crash leaves the other one.
+// The anchor: a file beside the log that names the newest record that is certainly on the disk. Two slots,
+// written in turn, each with its own check sum: a write cut short by a crash leaves the other one.
 #pragma once
 
 #include <filesystem>

@@ -1,9 +1,8 @@
 #include "chain.h"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
-
 #include <nlohmann/json.hpp>
+#include <openssl/evp.h>
 
 namespace anchorhold::events {
 namespace {
@@ -20,7 +19,8 @@ class Sha256 {
   }
   void field(std::string_view bytes) {
     unsigned char length[8];
-    for (unsigned i = 0; i < 8; ++i) length[i] = static_cast<unsigned char>(std::uint64_t{bytes.size()} >> (56 - 8 * i));
+    for (unsigned i = 0; i < 8; ++i)
+      length[i] = static_cast<unsigned char>(std::uint64_t{bytes.size()} >> (56 - 8 * i));
     update(length, sizeof length);
     update(bytes.data(), bytes.size());
   }
@@ -28,8 +28,10 @@ class Sha256 {
   Result<std::string> finish() {
     std::string digest(hash_size, '\0');
     unsigned size = 0;
-    ok_ = ok_ && EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()), &size) == 1;
-    if (!ok_ || size != hash_size) return fail(ErrorCode::internal, "SHA-256 is not available in this OpenSSL");
+    ok_ = ok_ &&
+          EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()), &size) == 1;
+    if (!ok_ || size != hash_size)
+      return fail(ErrorCode::internal, "SHA-256 is not available in this OpenSSL");
     return digest;
   }
 
@@ -63,7 +65,9 @@ Json encode_value(const Value& value) {
 
 }  // namespace
 
-std::string first_previous() { return std::string(hash_size, '\0'); }
+std::string first_previous() {
+  return std::string(hash_size, '\0');
+}
 
 Result<std::string> hash_record(const StoredRecord& record) {
   Sha256 hash;
@@ -94,7 +98,8 @@ std::string encode_attributes(const Attributes& attributes) {
 
 Result<Attributes> decode_attributes(std::string_view text) {
   Json object = Json::parse(text, nullptr, false);
-  if (!object.is_object()) return fail(ErrorCode::data_loss, "the attributes of a record are not a JSON object");
+  if (!object.is_object())
+    return fail(ErrorCode::data_loss, "the attributes of a record are not a JSON object");
   Attributes attributes;
   for (const auto& [key, value] : object.items()) {
     if (value.is_string()) {
@@ -118,7 +123,8 @@ Result<Record> to_record(const StoredRecord& stored) {
   Record record;
   record.sequence = stored.sequence;
   record.id = stored.id;
-  record.wall = WallTime(std::chrono::duration_cast<WallTime::duration>(std::chrono::nanoseconds(stored.wall_ns)));
+  record.wall =
+      WallTime(std::chrono::duration_cast<WallTime::duration>(std::chrono::nanoseconds(stored.wall_ns)));
   record.monotonic = std::chrono::nanoseconds(stored.monotonic_ns);
   record.boot = stored.boot;
   record.name = stored.name;

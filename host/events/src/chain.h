@@ -1,5 +1,5 @@
-// A record as it is stored, and its hash: SHA-256 over a fixed prefix, the hash of the record before it, and every field
-// preceded by its length, so that no two different records have the same input.
+// A record as it is stored, and its hash: SHA-256 over a fixed prefix, the hash of the record before it, and
+// every field preceded by its length, so that no two different records have the same input.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ Result<std::string> hash_record(const StoredRecord& record);
 
 std::string to_hex(std::string_view bytes);
 
-// Attributes as stored. Text that is not UTF-8 has its bad bytes replaced; text beyond 8 KiB and lists beyond 256 entries
-// are cut and say so, so that nobody can fill the log through one event.
+// Attributes as stored. Text that is not UTF-8 has its bad bytes replaced; text beyond 8 KiB and lists beyond
+// 256 entries are cut and say so, so that nobody can fill the log through one event.
 std::string encode_attributes(const Attributes& attributes);
 Result<Attributes> decode_attributes(std::string_view json);
 Result<Record> to_record(const StoredRecord& stored);

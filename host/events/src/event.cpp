@@ -6,9 +6,12 @@ namespace anchorhold::events {
 
 std::string_view to_string(Severity severity) {
   switch (severity) {
-    case Severity::info: return "info";
-    case Severity::warn: return "warn";
-    case Severity::error: return "error";
+    case Severity::info:
+      return "info";
+    case Severity::warn:
+      return "warn";
+    case Severity::error:
+      return "error";
   }
   return "unknown";
 }

@@ -1,9 +1,8 @@
 #include "events/event_log.h"
 
+#include <mutex>
 #include <pwd.h>
 #include <unistd.h>
-
-#include <mutex>
 
 #include "anchor.h"
 #include "base/files.h"
@@ -25,7 +24,8 @@ std::string user_name() {
   passwd entry;
   passwd* found = nullptr;
   std::vector<char> buffer(16 * 1024);
-  if (getpwuid_r(geteuid(), &entry, buffer.data(), buffer.size(), &found) == 0 && found) return found->pw_name;
+  if (getpwuid_r(geteuid(), &entry, buffer.data(), buffer.size(), &found) == 0 && found)
+    return found->pw_name;
   return std::to_string(geteuid());
 }
 
@@ -46,7 +46,9 @@ std::int64_t nanoseconds(auto duration) {
 
 }  // namespace
 
-Result<std::filesystem::path> default_log_folder() { return ANCHORHOLD_TRY(state_directory()) / "events"; }
+Result<std::filesystem::path> default_log_folder() {
+  return ANCHORHOLD_TRY(state_directory()) / "events";
+}
 
 struct EventLog::State {
   std::set<ContentCategory> captured;
@@ -60,7 +62,7 @@ struct EventLog::State {
   database::Statement hash_at;
   std::optional<Anchor> anchor;  // none: it was lost, and verification says so until the log is moved away
 
-  bool unanchored = false;       // something was appended that the anchor does not cover
+  bool unanchored = false;  // something was appended that the anchor does not cover
 
   Status append(std::span<const Event> events);
   Status cover_tail();
@@ -80,18 +82,18 @@ Result<std::unique_ptr<EventLog>> EventLog::open(LogOptions options) {
   auto anchor = Anchor::open(anchor_file(options.folder), /*create=*/!last);
   if (!anchor && anchor.error().code != ErrorCode::not_found) return fail(std::move(anchor).error());
 
-  auto insert = ANCHORHOLD_TRY(database->prepare(
-      std::string("INSERT INTO event (") + record_columns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  auto insert = ANCHORHOLD_TRY(database->prepare(std::string("INSERT INTO event (") + record_columns +
+                                                 ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
   auto hash_at = ANCHORHOLD_TRY(database->prepare("SELECT hash FROM event WHERE sequence = ?"));
-  return std::unique_ptr<EventLog>(new EventLog(std::unique_ptr<State>(
-      new State{.captured = std::move(options.captured),
-                .clock = options.clock ? options.clock : &system_clock,
-                .mutex = {},
-                .database = std::move(*database),
-                .insert = std::move(insert),
-                .hash_at = std::move(hash_at),
-                .anchor = anchor ? std::optional(std::move(*anchor)) : std::nullopt,
-                .unanchored = false})));
+  return std::unique_ptr<EventLog>(new EventLog(
+      std::unique_ptr<State>(new State{.captured = std::move(options.captured),
+                                       .clock = options.clock ? options.clock : &system_clock,
+                                       .mutex = {},
+                                       .database = std::move(*database),
+                                       .insert = std::move(insert),
+                                       .hash_at = std::move(hash_at),
+                                       .anchor = anchor ? std::optional(std::move(*anchor)) : std::nullopt,
+                                       .unanchored = false})));
 }
 
 EventLog::EventLog(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -99,7 +101,9 @@ EventLog::~EventLog() {
   if (state_->unanchored) (void)state_->cover_tail();
 }
 
-Status EventLog::record(Event event) { return record_all(std::span(&event, 1)); }
+Status EventLog::record(Event event) {
+  return record_all(std::span(&event, 1));
+}
 
 Status EventLog::record_all(std::span<const Event> events) {
   if (events.empty()) return {};
@@ -145,7 +149,8 @@ Status EventLog::State::cover_tail() {
   if (!last || !anchor) return {};
   auto checkpoint = ANCHORHOLD_TRY(database.prepare("PRAGMA wal_checkpoint(PASSIVE)"));
   bool row = ANCHORHOLD_TRY(checkpoint.step());
-  // Columns: busy, frames in the WAL, frames that are now in the database file (sqlite.org, PRAGMA wal_checkpoint).
+  // Columns: busy, frames in the WAL, frames that are now in the database file (sqlite.org, PRAGMA
+  // wal_checkpoint).
   if (!row || checkpoint.integer(0) != 0 || checkpoint.integer(1) != checkpoint.integer(2)) return {};
   return advance_anchor(Head{last->sequence, to_hex(last->hash)});
 }
@@ -164,8 +169,8 @@ Status EventLog::State::insert_record(const StoredRecord& record) {
   return insert.run();
 }
 
-// Only after the commit, so that a crash in between leaves an anchor that is behind, never one that is ahead. An anchor
-// that the log no longer contains is evidence and is left as it is.
+// Only after the commit, so that a crash in between leaves an anchor that is behind, never one that is ahead.
+// An anchor that the log no longer contains is evidence and is left as it is.
 Status EventLog::State::advance_anchor(const Head& head) {
   Anchor::Lock lock = anchor->lock();
   auto current = anchor->read();

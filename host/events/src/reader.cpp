@@ -28,10 +28,12 @@ enum class Reading { goes_on, ended };
 
 // Visits what is there now; leaves the last sequence seen in filter.after.
 Result<Reading> visit_present(Database& database, Filter& filter, const Visit& visit) {
-  std::string query = fmt::format("SELECT {} FROM event WHERE {} ORDER BY sequence", record_columns, conditions(filter));
+  std::string query =
+      fmt::format("SELECT {} FROM event WHERE {} ORDER BY sequence", record_columns, conditions(filter));
   if (filter.newest > 0) {
-    query = fmt::format("SELECT * FROM (SELECT {} FROM event WHERE {} ORDER BY sequence DESC LIMIT ?7) ORDER BY sequence",
-                        record_columns, conditions(filter));
+    query = fmt::format(
+        "SELECT * FROM (SELECT {} FROM event WHERE {} ORDER BY sequence DESC LIMIT ?7) ORDER BY sequence",
+        record_columns, conditions(filter));
   }
   auto statement = ANCHORHOLD_TRY(database.prepare(query));
   statement.bind(1, filter.after).bind(2, static_cast<std::int64_t>(filter.at_least));

@@ -20,10 +20,12 @@ constexpr std::array<SchemaEntry, 6> schema{{
     {"event_by_session", "CREATE INDEX event_by_session ON event (session_id) WHERE session_id IS NOT NULL"},
     {"event_by_task", "CREATE INDEX event_by_task ON event (task_id) WHERE task_id IS NOT NULL"},
     {"event_no_update",
-     "CREATE TRIGGER event_no_update BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'the event log is append-only'); "
+     "CREATE TRIGGER event_no_update BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'the event log is "
+     "append-only'); "
      "END"},
     {"event_no_delete",
-     "CREATE TRIGGER event_no_delete BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'the event log is append-only'); "
+     "CREATE TRIGGER event_no_delete BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'the event log is "
+     "append-only'); "
      "END"},
     // Also stops INSERT OR REPLACE, for which SQLite does not run delete triggers.
     {"event_only_next",
@@ -34,8 +36,12 @@ constexpr std::array<SchemaEntry, 6> schema{{
 
 }  // namespace
 
-std::filesystem::path log_file(const std::filesystem::path& folder) { return folder / "events.db"; }
-std::filesystem::path anchor_file(const std::filesystem::path& folder) { return folder / "events.anchor"; }
+std::filesystem::path log_file(const std::filesystem::path& folder) {
+  return folder / "events.db";
+}
+std::filesystem::path anchor_file(const std::filesystem::path& folder) {
+  return folder / "events.anchor";
+}
 
 Status create_schema(database::Database& database) {
   auto transaction = ANCHORHOLD_TRY(database::Transaction::begin(database));
@@ -55,7 +61,8 @@ Result<std::optional<std::string>> find_schema_change(database::Database& databa
     statement.bind(1, std::string_view(entry.name));
     bool found = ANCHORHOLD_TRY(statement.step());
     if (!found) return std::optional(std::string("the log's ") + entry.name + " was removed");
-    if (statement.text(0) != entry.sql) return std::optional(std::string("the log's ") + entry.name + " was changed");
+    if (statement.text(0) != entry.sql)
+      return std::optional(std::string("the log's ") + entry.name + " was changed");
   }
   return std::optional<std::string>();
 }
@@ -76,8 +83,8 @@ StoredRecord read_record(const database::Statement& row) {
 }
 
 Result<std::optional<StoredRecord>> read_last(database::Database& database) {
-  auto statement = ANCHORHOLD_TRY(
-      database.prepare(std::string("SELECT ") + record_columns + " FROM event ORDER BY sequence DESC LIMIT 1"));
+  auto statement = ANCHORHOLD_TRY(database.prepare(std::string("SELECT ") + record_columns +
+                                                   " FROM event ORDER BY sequence DESC LIMIT 1"));
   bool found = ANCHORHOLD_TRY(statement.step());
   if (!found) return std::optional<StoredRecord>();
   return std::optional(read_record(statement));

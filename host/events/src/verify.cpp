@@ -25,7 +25,7 @@ class Verifier {
   void check_head(std::optional<Head>& head, const StoredRecord& record, std::string_view what);
   void check_reached(const std::optional<Head>& head, std::string_view what);
 
-  std::optional<Head> anchor_;    // until it was met
+  std::optional<Head> anchor_;  // until it was met
   std::optional<Head> expected_;
   std::int64_t last_sequence_ = 0;
   std::string last_hash_ = first_previous();
@@ -42,7 +42,8 @@ void Verifier::find(Finding::Kind kind, std::int64_t sequence, std::string messa
 
 Result<std::optional<std::int64_t>> Verifier::original_place(StoredRecord record) const {
   const std::int64_t here = record.sequence;
-  for (std::int64_t place = std::max<std::int64_t>(1, here - reorder_reach); place <= here + reorder_reach; ++place) {
+  for (std::int64_t place = std::max<std::int64_t>(1, here - reorder_reach); place <= here + reorder_reach;
+       ++place) {
     record.sequence = place;
     if (ANCHORHOLD_TRY(hash_record(record)) == record.hash) return std::optional(place);
   }
@@ -55,7 +56,8 @@ Status Verifier::check(const StoredRecord& record) {
     find(Finding::Kind::missing, last_sequence_ + 1,
          fmt::format("records {} to {} are missing", last_sequence_ + 1, record.sequence - 1));
   } else if (record.sequence < 1) {
-    find(Finding::Kind::altered, record.sequence, fmt::format("record {} has an impossible number", record.sequence));
+    find(Finding::Kind::altered, record.sequence,
+         fmt::format("record {} has an impossible number", record.sequence));
   }
   bool follows = record.sequence == last_sequence_ + 1;
   if (ANCHORHOLD_TRY(hash_record(record)) != record.hash) {
@@ -64,11 +66,13 @@ Status Verifier::check(const StoredRecord& record) {
       find(Finding::Kind::reordered, record.sequence,
            fmt::format("record {} was written as record {}", record.sequence, *place));
     } else {
-      find(Finding::Kind::altered, record.sequence, fmt::format("record {} is not what was written", record.sequence));
+      find(Finding::Kind::altered, record.sequence,
+           fmt::format("record {} is not what was written", record.sequence));
     }
   } else if (follows && record.previous != last_hash_) {
     find(Finding::Kind::altered, record.sequence,
-         fmt::format("record {} was not written after record {} as it is now", record.sequence, last_sequence_));
+         fmt::format("record {} was not written after record {} as it is now", record.sequence,
+                     last_sequence_));
   }
   check_head(anchor_, record, "the anchor");
   check_head(expected_, record, "the given head");
@@ -89,8 +93,8 @@ void Verifier::check_head(std::optional<Head>& head, const StoredRecord& record,
 void Verifier::check_reached(const std::optional<Head>& head, std::string_view what) {
   if (!head || head->sequence <= last_sequence_) return;
   find(Finding::Kind::truncated, last_sequence_ + 1,
-       fmt::format("the log ends at record {}, but {} names record {}: the end was cut off", last_sequence_, what,
-                   head->sequence));
+       fmt::format("the log ends at record {}, but {} names record {}: the end was cut off", last_sequence_,
+                   what, head->sequence));
 }
 
 Verification Verifier::finish() {
@@ -110,11 +114,16 @@ std::optional<Head> named(Result<Head> head) {
 
 std::string_view to_string(Finding::Kind kind) {
   switch (kind) {
-    case Finding::Kind::missing: return "missing";
-    case Finding::Kind::altered: return "altered";
-    case Finding::Kind::reordered: return "reordered";
-    case Finding::Kind::truncated: return "truncated";
-    case Finding::Kind::unreadable: return "unreadable";
+    case Finding::Kind::missing:
+      return "missing";
+    case Finding::Kind::altered:
+      return "altered";
+    case Finding::Kind::reordered:
+      return "reordered";
+    case Finding::Kind::truncated:
+      return "truncated";
+    case Finding::Kind::unreadable:
+      return "unreadable";
   }
   return "unknown";
 }
@@ -133,13 +142,15 @@ Result<Verification> verify(const std::filesystem::path& folder, const std::opti
   if (!database) return verifier.finish();
 
   auto read_all = [&]() -> Status {
-    if (auto change = ANCHORHOLD_TRY(find_schema_change(*database))) verifier.find(Finding::Kind::altered, 0, *change);
-    auto statement = ANCHORHOLD_TRY(
-        database->prepare(std::string("SELECT ") + record_columns + " FROM event NOT INDEXED ORDER BY sequence"));
+    if (auto change = ANCHORHOLD_TRY(find_schema_change(*database)))
+      verifier.find(Finding::Kind::altered, 0, *change);
+    auto statement = ANCHORHOLD_TRY(database->prepare(std::string("SELECT ") + record_columns +
+                                                      " FROM event NOT INDEXED ORDER BY sequence"));
     bool any = false;
     while (ANCHORHOLD_TRY(statement.step())) {
       if (!any && anchor_absent)
-        verifier.find(Finding::Kind::truncated, 0, "the anchor is missing: whether the end was cut off cannot be told");
+        verifier.find(Finding::Kind::truncated, 0,
+                      "the anchor is missing: whether the end was cut off cannot be told");
       any = true;
       ANCHORHOLD_CHECK(verifier.check(read_record(statement)));
     }

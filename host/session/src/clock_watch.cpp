@@ -1,12 +1,11 @@
 #include "clock_watch.h"
 
+#include <cerrno>
+#include <cstdint>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstdint>
 
 namespace anchorhold::session {
 namespace {
@@ -30,7 +29,10 @@ Result<std::unique_ptr<ClockWatch>> ClockWatch::start(std::function<void()> chan
 }
 
 ClockWatch::ClockWatch(UniqueFd timer, UniqueFd stop, std::function<void()> changed)
-    : timer_(std::move(timer)), stop_(std::move(stop)), changed_(std::move(changed)), thread_([this] { watch(); }) {}
+    : timer_(std::move(timer)),
+      stop_(std::move(stop)),
+      changed_(std::move(changed)),
+      thread_([this] { watch(); }) {}
 
 ClockWatch::~ClockWatch() {
   std::uint64_t one = 1;

@@ -1,4 +1,5 @@
-// Notices when the host's clock was set, or the host woke from sleep, and says so: the guest's clock must follow.
+// Notices when the host's clock was set, or the host woke from sleep, and says so: the guest's clock must
+// follow.
 #pragma once
 
 #include <functional>

@@ -1,11 +1,10 @@
 #include "session/guest.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <charconv>
 #include <condition_variable>
+#include <fmt/format.h>
 #include <thread>
+#include <unistd.h>
 
 #include "base/files.h"
 #include "base/log.h"
@@ -21,7 +20,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Generous: a computer that emulates and is busy with other guests may need a minute. A guest that died is noticed at once.
+// Generous: a computer that emulates and is busy with other guests may need a minute. A guest that died is
+// noticed at once.
 constexpr milliseconds boot_limit_hardware = std::chrono::seconds(60);
 constexpr milliseconds boot_limit_emulation = std::chrono::minutes(4);
 // How long the true cause of a broken stream may take to become known.
@@ -59,13 +59,20 @@ class Answer {
 
 std::string_view to_string(Stage stage) {
   switch (stage) {
-    case Stage::image: return "image";
-    case Stage::devices: return "devices";
-    case Stage::machine: return "machine";
-    case Stage::boot: return "boot";
-    case Stage::hello: return "hello";
-    case Stage::clock: return "clock";
-    case Stage::mounts: return "mounts";
+    case Stage::image:
+      return "image";
+    case Stage::devices:
+      return "devices";
+    case Stage::machine:
+      return "machine";
+    case Stage::boot:
+      return "boot";
+    case Stage::hello:
+      return "hello";
+    case Stage::clock:
+      return "clock";
+    case Stage::mounts:
+      return "mounts";
   }
   return "unknown";
 }
@@ -84,12 +91,18 @@ ByteSize default_memory(std::string_view meminfo) {
   return std::clamp(half, least, most);
 }
 
-unsigned default_cpus() { return std::clamp(std::thread::hardware_concurrency(), 1u, 2u); }
+unsigned default_cpus() {
+  return std::clamp(std::thread::hardware_concurrency(), 1u, 2u);
+}
 
 struct Guest::State {
   State(const GuestSpec& guest_spec, const GuestParts& guest_parts, GuestFolder guest_folder)
-      : spec(guest_spec), hypervisor(guest_parts.hypervisor), clock(guest_parts.clock), folder(std::move(guest_folder)),
-        executor(std::make_unique<SerialExecutor>("guest")), life(folder.path() / "console.log", *executor),
+      : spec(guest_spec),
+        hypervisor(guest_parts.hypervisor),
+        clock(guest_parts.clock),
+        folder(std::move(guest_folder)),
+        executor(std::make_unique<SerialExecutor>("guest")),
+        life(folder.path() / "console.log", *executor),
         events(guest_parts.events, {{std::string(events::key::vm_id), folder.id().value()}}) {}
 
   ~State() { take_down(); }
@@ -228,8 +241,8 @@ Status Guest::Starter::start_devices() {
     });
   };
   state_.vsock = ANCHORHOLD_TRY(parts_.start_vsock(std::move(device), std::move(callbacks)));
-  ANCHORHOLD_CHECK(state_.vsock->listen(vsock::host_port::agent,
-                                        [&life](UniqueFd stream) { life.stream_arrived(std::move(stream)); }));
+  ANCHORHOLD_CHECK(state_.vsock->listen(
+      vsock::host_port::agent, [&life](UniqueFd stream) { life.stream_arrived(std::move(stream)); }));
   state_.shares = &parts_.shares;
   return state_.shares->serve_guest(state_.folder.path(), life);
 }
@@ -265,8 +278,9 @@ Status Guest::Starter::start_machine() {
           .set("vm.acceleration",
                capabilities.acceleration == hypervisor::Acceleration::hardware ? "hardware" : "emulation")));
   GuestLife& life = state_.life;
-  state_.machine = ANCHORHOLD_TRY(parts_.hypervisor.make(
-      describe_machine(), *state_.executor, [&life](const hypervisor::MachineExit& exit) { life.machine_ended(exit); }));
+  state_.machine = ANCHORHOLD_TRY(
+      parts_.hypervisor.make(describe_machine(), *state_.executor,
+                             [&life](const hypervisor::MachineExit& exit) { life.machine_ended(exit); }));
   Answer started;
   state_.executor->post([&state = state_, done = started.callback()] { state.machine->start(done); });
   for (;;) {
@@ -303,13 +317,15 @@ Status Guest::Starter::set_clock() {
   return {};
 }
 
-Result<std::unique_ptr<Guest>> Guest::start(const GuestSpec& spec, const GuestParts& parts, std::stop_token stop) {
+Result<std::unique_ptr<Guest>> Guest::start(const GuestSpec& spec, const GuestParts& parts,
+                                            std::stop_token stop) {
   auto runtime = ANCHORHOLD_TRY(runtime_directory());
   auto folder = ANCHORHOLD_TRY(GuestFolder::create(guests_folder(runtime)));
   auto state = std::make_unique<State>(spec, parts, std::move(folder));
   state->cpus = spec.cpus > 0 ? spec.cpus : default_cpus();
   state->memory = spec.memory;
-  if (state->memory.bytes == 0) state->memory = default_memory(read_file("/proc/meminfo", 1 << 20).value_or(""));
+  if (state->memory.bytes == 0)
+    state->memory = default_memory(read_file("/proc/meminfo", 1 << 20).value_or(""));
 
   if (Status started = Starter(*state, parts, stop).run(); !started) {
     Error error = std::move(started).error();
@@ -332,16 +348,34 @@ Result<std::unique_ptr<Guest>> Guest::start(const GuestSpec& spec, const GuestPa
 }
 
 Guest::Guest(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Guest::~Guest() { (void)stop("its session ended"); }
+Guest::~Guest() {
+  (void)stop("its session ended");
+}
 
-const hypervisor::MachineId& Guest::id() const { return state_->folder.id(); }
-GuestClient& Guest::client() { return *state_->client; }
-const std::vector<StageTime>& Guest::stages() const { return state_->stages; }
-unsigned Guest::cpus() const { return state_->cpus; }
-ByteSize Guest::memory() const { return state_->memory; }
-bool Guest::lost() const { return state_->life.lost() || state_->client->lost(); }
-std::string Guest::cause() const { return state_->life.cause(cause_limit); }
-bool Guest::reached_wall_time() const { return state_->life.reached_wall_time(); }
+const hypervisor::MachineId& Guest::id() const {
+  return state_->folder.id();
+}
+GuestClient& Guest::client() {
+  return *state_->client;
+}
+const std::vector<StageTime>& Guest::stages() const {
+  return state_->stages;
+}
+unsigned Guest::cpus() const {
+  return state_->cpus;
+}
+ByteSize Guest::memory() const {
+  return state_->memory;
+}
+bool Guest::lost() const {
+  return state_->life.lost() || state_->client->lost();
+}
+std::string Guest::cause() const {
+  return state_->life.cause(cause_limit);
+}
+bool Guest::reached_wall_time() const {
+  return state_->life.reached_wall_time();
+}
 
 void Guest::on_lost(std::function<void(const std::string&)> callback) {
   std::unique_lock lock(state_->callback_mutex);
@@ -360,7 +394,8 @@ Status Guest::stop(std::string_view reason, milliseconds grace) {
   if (!was_lost) {
     state_->life.stopping();
     // Answered once everything is written back; ending the machine after that loses nothing.
-    if (auto status = state_->client->shutdown(grace); !status) log_warning("ending the guest: " + status.error().message);
+    if (auto status = state_->client->shutdown(grace); !status)
+      log_warning("ending the guest: " + status.error().message);
   }
   state_->take_down();
   if (was_lost) return {};

@@ -27,7 +27,9 @@ std::size_t remove_leftovers(const std::filesystem::path& runtime_directory) {
   return sweep_guest_folders(guests_folder(runtime_directory));
 }
 
-std::filesystem::path guests_folder(const std::filesystem::path& runtime_directory) { return runtime_directory / "guests"; }
+std::filesystem::path guests_folder(const std::filesystem::path& runtime_directory) {
+  return runtime_directory / "guests";
+}
 
 Result<GuestFolder> GuestFolder::create(const std::filesystem::path& parent) {
   ANCHORHOLD_CHECK(make_directories(parent));

@@ -1,5 +1,5 @@
-// A guest's folder below the runtime directory: its sockets and its console. Removed at the guest's end; what a killed host
-// left behind is removed by the next one.
+// A guest's folder below the runtime directory: its sockets and its console. Removed at the guest's end; what
+// a killed host left behind is removed by the next one.
 #pragma once
 
 #include <filesystem>

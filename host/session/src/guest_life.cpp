@@ -1,8 +1,7 @@
 #include "guest_life.h"
 
-#include <fmt/format.h>
-
 #include <deque>
+#include <fmt/format.h>
 
 #include "base/files.h"
 #include "base/units.h"
@@ -15,14 +14,22 @@ constexpr std::size_t max_console_bytes = 4 << 20;
 constexpr std::chrono::milliseconds machine_end_patience = std::chrono::seconds(3);
 
 std::string describe(const hypervisor::MachineExit& exit) {
-  auto with_detail = [&](std::string text) { return exit.detail.empty() ? text : fmt::format("{} ({})", text, exit.detail); };
+  auto with_detail = [&](std::string text) {
+    return exit.detail.empty() ? text : fmt::format("{} ({})", text, exit.detail);
+  };
   switch (exit.cause) {
-    case hypervisor::ExitCause::guest_shutdown: return with_detail("the guest powered itself off");
-    case hypervisor::ExitCause::guest_reset: return with_detail("the guest's kernel panicked or rebooted");
-    case hypervisor::ExitCause::stopped: return with_detail("the guest was stopped");
-    case hypervisor::ExitCause::time_limit: return with_detail("the guest reached its time limit");
-    case hypervisor::ExitCause::process_lost: return with_detail("the virtual machine's process was killed or crashed");
-    case hypervisor::ExitCause::start_failed: return with_detail("the virtual machine did not start");
+    case hypervisor::ExitCause::guest_shutdown:
+      return with_detail("the guest powered itself off");
+    case hypervisor::ExitCause::guest_reset:
+      return with_detail("the guest's kernel panicked or rebooted");
+    case hypervisor::ExitCause::stopped:
+      return with_detail("the guest was stopped");
+    case hypervisor::ExitCause::time_limit:
+      return with_detail("the guest reached its time limit");
+    case hypervisor::ExitCause::process_lost:
+      return with_detail("the virtual machine's process was killed or crashed");
+    case hypervisor::ExitCause::start_failed:
+      return with_detail("the virtual machine did not start");
   }
   return with_detail("the virtual machine ended");
 }

@@ -1,5 +1,6 @@
-// What is known about whether a guest lives, gathered from everybody who may notice its end. Its only job is to find the
-// first true cause: when the machine dies, the vsock device, the file servers and the gRPC stream all end too, in any order.
+// What is known about whether a guest lives, gathered from everybody who may notice its end. Its only job is
+// to find the first true cause: when the machine dies, the vsock device, the file servers and the gRPC stream
+// all end too, in any order.
 #pragma once
 
 #include <chrono>
@@ -22,12 +23,13 @@ namespace anchorhold::session {
 class GuestLife {
  public:
   // The executor may end before it.
-  GuestLife(std::filesystem::path console, Executor& executor) : console_(std::move(console)), executor_(executor) {}
+  GuestLife(std::filesystem::path console, Executor& executor)
+      : console_(std::move(console)), executor_(executor) {}
 
   // The agent dialled. Only the first stream counts; others are closed.
   void stream_arrived(UniqueFd stream);
-  // A part other than the machine is gone. A code of unavailable means that perhaps the machine closed it: its own end, if
-  // it comes soon, tells the cause.
+  // A part other than the machine is gone. A code of unavailable means that perhaps the machine closed it:
+  // its own end, if it comes soon, tells the cause.
   void part_ended(const std::string& part, const Error& why);
   void machine_ended(const hypervisor::MachineExit& exit);
   // We end it ourselves: what is noticed from now on is no loss.

@@ -1,11 +1,10 @@
 #include "session/process_identity.h"
 
+#include <charconv>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <charconv>
 
 #include "base/files.h"
 

@@ -18,7 +18,8 @@ events::Attributes context_of(const SessionSpec& spec) {
   return context;
 }
 
-events::Event exec_start_event(const Guest& guest, const ExecId& exec, const ExecSpec& spec, bool background) {
+events::Event exec_start_event(const Guest& guest, const ExecId& exec, const ExecSpec& spec,
+                               bool background) {
   events::Event event(events::exec_start);
   event.set(events::key::vm_id, guest.id().value())
       .set("exec.id", exec.value())
@@ -37,10 +38,12 @@ events::Event exec_start_event(const Guest& guest, const ExecId& exec, const Exe
 
 struct Session::State {
   State(SessionSpec session_spec, SessionParts session_parts)
-      : spec(std::move(session_spec)), parts(std::move(session_parts)), events(parts.events, context_of(spec)) {}
+      : spec(std::move(session_spec)),
+        parts(std::move(session_parts)),
+        events(parts.events, context_of(spec)) {}
 
-  void begin_start();        // with the mutex held
-  void start_on_worker();    // on the worker
+  void begin_start();      // with the mutex held
+  void start_on_worker();  // on the worker
   Result<std::unique_ptr<Guest>> make_guest();
   void report(Stage stage);
   void retire(std::shared_ptr<Guest> guest, std::string_view reason, std::chrono::milliseconds grace);
@@ -53,7 +56,7 @@ struct Session::State {
   std::condition_variable_any changed;
   bool starting = false;
   bool closed = false;
-  std::uint64_t attempts = 0;      // starts that have come to their end
+  std::uint64_t attempts = 0;       // starts that have come to their end
   std::optional<Error> last_error;  // of the last attempt
   std::shared_ptr<Guest> guest;
   std::stop_source stop_starting;
@@ -61,8 +64,8 @@ struct Session::State {
   std::unique_ptr<ShareSet> shares;
   std::unique_ptr<hypervisor::Hypervisor> hypervisor;  // the worker's, and so is the next
   bool announced = false;
-  // Guests are started and ended here: it lives as long as they do, and so do the processes it spawned for them. Last, so
-  // that it is gone before anything it uses.
+  // Guests are started and ended here: it lives as long as they do, and so do the processes it spawned for
+  // them. Last, so that it is gone before anything it uses.
   std::unique_ptr<SerialExecutor> worker = std::make_unique<SerialExecutor>("session");
 };
 
@@ -80,12 +83,22 @@ Result<std::unique_ptr<Session>> Session::open(SessionSpec spec, SessionParts pa
 }
 
 Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Session::~Session() { close(); }
+Session::~Session() {
+  close();
+}
 
-const SessionId& Session::id() const { return state_->spec.id; }
-const std::vector<mounts::Grant>& Session::grants() const { return state_->spec.grants; }
-const mounts::FileAccess& Session::files() const { return state_->shares->files(); }
-events::EventSink& Session::events() { return state_->events; }
+const SessionId& Session::id() const {
+  return state_->spec.id;
+}
+const std::vector<mounts::Grant>& Session::grants() const {
+  return state_->spec.grants;
+}
+const mounts::FileAccess& Session::files() const {
+  return state_->shares->files();
+}
+events::EventSink& Session::events() {
+  return state_->events;
+}
 
 std::string Session::default_directory() const {
   for (const auto& grant : grants())
@@ -149,8 +162,10 @@ void Session::State::report(Stage stage) {
 }
 
 // Ends the guest and lets whoever still uses it find out by its calls failing.
-void Session::State::retire(std::shared_ptr<Guest> old, std::string_view reason, std::chrono::milliseconds grace) {
-  if (auto status = old->stop(reason, grace); !status) log_warning("ending the guest: " + status.error().message);
+void Session::State::retire(std::shared_ptr<Guest> old, std::string_view reason,
+                            std::chrono::milliseconds grace) {
+  if (auto status = old->stop(reason, grace); !status)
+    log_warning("ending the guest: " + status.error().message);
 }
 
 void Session::warm_up() {
@@ -189,7 +204,8 @@ Result<GuestClient::BackgroundStart> Session::start_background(Guest& guest, Bac
   if (spec.exec.working_directory.empty()) spec.exec.working_directory = default_directory();
   auto started = ANCHORHOLD_TRY(guest.client().start_background(spec));
   if (started.failed) return started;
-  if (auto status = events().record(exec_start_event(guest, started.id, spec.exec, /*background=*/true)); !status) {
+  if (auto status = events().record(exec_start_event(guest, started.id, spec.exec, /*background=*/true));
+      !status) {
     (void)guest.client().kill_background(started.id, /*forget=*/true);
     return fail(std::move(status).error());
   }
@@ -201,8 +217,11 @@ void Session::exec_ended(const Guest& guest, const ExecId& exec, const Result<Ex
   event.set(events::key::vm_id, guest.id().value()).set("exec.id", exec.value());
   if (status) {
     event.set_guest_reported("status", to_string(*status))
-        .set_guest_reported("wall_ms", std::int64_t{std::chrono::duration_cast<std::chrono::milliseconds>(status->wall_time).count()});
-    if (status->cause == ExecStatus::Cause::exited) event.set_guest_reported("exit_code", std::int64_t{status->code});
+        .set_guest_reported(
+            "wall_ms",
+            std::int64_t{std::chrono::duration_cast<std::chrono::milliseconds>(status->wall_time).count()});
+    if (status->cause == ExecStatus::Cause::exited)
+      event.set_guest_reported("exit_code", std::int64_t{status->code});
   } else {
     event.set(events::key::cause, status.error().message).set_severity(events::Severity::warn);
   }

@@ -1,7 +1,6 @@
 #include "session/session_store.h"
 
 #include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "base/paths.h"
@@ -32,7 +31,8 @@ Status create_schema(Database& database) {
                 "use that version, or another state folder (XDG_STATE_HOME)");
   if (version == 1) return {};
   ANCHORHOLD_CHECK(database.run(
-      "CREATE TABLE session (id TEXT PRIMARY KEY, kind TEXT NOT NULL, state TEXT NOT NULL, title TEXT NOT NULL, "
+      "CREATE TABLE session (id TEXT PRIMARY KEY, kind TEXT NOT NULL, state TEXT NOT NULL, title TEXT NOT "
+      "NULL, "
       "image TEXT NOT NULL, grants TEXT NOT NULL, created_ns INTEGER NOT NULL, changed_ns INTEGER NOT NULL, "
       "pid INTEGER NOT NULL, start_ticks INTEGER NOT NULL, boot TEXT NOT NULL, end TEXT NOT NULL);"
       "PRAGMA user_version = 1"));
@@ -58,7 +58,8 @@ SessionRecord read_row(const Statement& row) {
   SessionRecord record;
   record.id = SessionId(std::string(row.text(0)));
   record.kind = row.text(1) == to_string(SessionKind::task) ? SessionKind::task : SessionKind::run;
-  record.state = row.text(2) == to_string(SessionState::running) ? SessionState::running : SessionState::ended;
+  record.state =
+      row.text(2) == to_string(SessionState::running) ? SessionState::running : SessionState::ended;
   record.title = row.text(3);
   record.image = row.text(4);
   record.grants = grants_from_json(row.text(5));
@@ -78,7 +79,8 @@ Status settle(SessionRecord& record) {
 }
 
 Result<std::optional<SessionRecord>> read_one(Database& database, const SessionId& id) {
-  auto statement = ANCHORHOLD_TRY(database.prepare(fmt::format("SELECT {} FROM session WHERE id = ?", columns)));
+  auto statement =
+      ANCHORHOLD_TRY(database.prepare(fmt::format("SELECT {} FROM session WHERE id = ?", columns)));
   statement.bind(1, std::string_view(id.value()));
   if (!ANCHORHOLD_TRY(statement.step())) return std::optional<SessionRecord>();
   SessionRecord record = read_row(statement);
@@ -88,13 +90,18 @@ Result<std::optional<SessionRecord>> read_one(Database& database, const SessionI
 
 }  // namespace
 
-std::string_view to_string(SessionKind kind) { return kind == SessionKind::run ? "run" : "task"; }
+std::string_view to_string(SessionKind kind) {
+  return kind == SessionKind::run ? "run" : "task";
+}
 
 std::string_view to_string(SessionState state) {
   switch (state) {
-    case SessionState::running: return "running";
-    case SessionState::ended: return "ended";
-    case SessionState::interrupted: return "interrupted";
+    case SessionState::running:
+      return "running";
+    case SessionState::ended:
+      return "ended";
+    case SessionState::interrupted:
+      return "interrupted";
   }
   return "unknown";
 }
@@ -108,7 +115,9 @@ SessionStore::SessionStore(SessionStore&&) noexcept = default;
 SessionStore& SessionStore::operator=(SessionStore&&) noexcept = default;
 SessionStore::~SessionStore() = default;
 
-Result<SessionStore> SessionStore::open_default() { return open(ANCHORHOLD_TRY(state_directory()) / "sessions.db"); }
+Result<SessionStore> SessionStore::open_default() {
+  return open(ANCHORHOLD_TRY(state_directory()) / "sessions.db");
+}
 
 Result<SessionStore> SessionStore::open(const std::filesystem::path& file) {
   auto database = Database::open(file, Database::Mode::read_write);
@@ -125,8 +134,8 @@ Status SessionStore::begin(SessionRecord record, const Clock& clock) {
     return fail(ErrorCode::unavailable,
                 fmt::format("session {} is run by process {}", record.id.value(), known->owner.pid),
                 fmt::format("stop it first: anchorhold sessions stop {}", record.id.value()));
-  auto statement = ANCHORHOLD_TRY(state_->database.prepare(
-      fmt::format("INSERT OR REPLACE INTO session ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')", columns)));
+  auto statement = ANCHORHOLD_TRY(state_->database.prepare(fmt::format(
+      "INSERT OR REPLACE INTO session ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')", columns)));
   const WallTime now = clock.wall();
   statement.bind(1, std::string_view(record.id.value()))
       .bind(2, to_string(record.kind))
@@ -146,13 +155,16 @@ Status SessionStore::begin(SessionRecord record, const Clock& clock) {
 Status SessionStore::end(const SessionId& id, std::string_view how, const Clock& clock) {
   auto statement = ANCHORHOLD_TRY(
       state_->database.prepare("UPDATE session SET state = ?, end = ?, changed_ns = ? WHERE id = ?"));
-  statement.bind(1, to_string(SessionState::ended)).bind(2, how).bind(3, to_ns(clock.wall())).bind(4, std::string_view(id.value()));
+  statement.bind(1, to_string(SessionState::ended))
+      .bind(2, how)
+      .bind(3, to_ns(clock.wall()))
+      .bind(4, std::string_view(id.value()));
   return statement.run();
 }
 
 Result<std::vector<SessionRecord>> SessionStore::list() const {
-  auto statement = ANCHORHOLD_TRY(
-      state_->database.prepare(fmt::format("SELECT {} FROM session ORDER BY created_ns DESC, id DESC", columns)));
+  auto statement = ANCHORHOLD_TRY(state_->database.prepare(
+      fmt::format("SELECT {} FROM session ORDER BY created_ns DESC, id DESC", columns)));
   std::vector<SessionRecord> records;
   while (ANCHORHOLD_TRY(statement.step())) {
     records.push_back(read_row(statement));
@@ -165,13 +177,15 @@ Result<SessionRecord> SessionStore::find(std::string_view id_or_prefix) const {
   std::vector<SessionRecord> fitting;
   for (auto& record : ANCHORHOLD_TRY(list())) {
     if (record.id.value() == id_or_prefix) return std::move(record);
-    if (!id_or_prefix.empty() && record.id.value().starts_with(id_or_prefix)) fitting.push_back(std::move(record));
+    if (!id_or_prefix.empty() && record.id.value().starts_with(id_or_prefix))
+      fitting.push_back(std::move(record));
   }
   if (fitting.size() == 1) return std::move(fitting.front());
   if (fitting.empty())
     return fail(ErrorCode::not_found, fmt::format("there is no session {}", id_or_prefix),
                 "see which there are: anchorhold sessions");
-  return fail(ErrorCode::invalid_argument, fmt::format("{} sessions begin with {}", fitting.size(), id_or_prefix),
+  return fail(ErrorCode::invalid_argument,
+              fmt::format("{} sessions begin with {}", fitting.size(), id_or_prefix),
               "give more of the id: anchorhold sessions");
 }
 

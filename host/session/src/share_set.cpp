@@ -15,7 +15,8 @@ std::filesystem::path socket_in(const std::filesystem::path& folder, std::size_t
 }  // namespace
 
 Result<std::unique_ptr<ShareSet>> ShareSet::start(const std::vector<mounts::Grant>& grants,
-                                                  const std::filesystem::path& ledgers, events::EventSink& events) {
+                                                  const std::filesystem::path& ledgers,
+                                                  events::EventSink& events) {
   std::unique_ptr<ShareSet> set(new ShareSet(ledgers, events));
   for (const auto& grant : grants) set->entries_.push_back({&grant, nullptr});
   for (std::size_t index = 0; index < grants.size(); ++index) ANCHORHOLD_CHECK(set->start_keeper(index));
@@ -23,11 +24,12 @@ Result<std::unique_ptr<ShareSet>> ShareSet::start(const std::vector<mounts::Gran
 }
 
 ShareSet::~ShareSet() {
-  entries_.clear();   // no notice comes any more
+  entries_.clear();  // no notice comes any more
   recorder_.reset();
   std::error_code ignored;
   // Only what holds nothing to undo.
-  for (const auto& entry : std::filesystem::directory_iterator(ledgers_, ignored)) std::filesystem::remove(entry.path(), ignored);
+  for (const auto& entry : std::filesystem::directory_iterator(ledgers_, ignored))
+    std::filesystem::remove(entry.path(), ignored);
   std::filesystem::remove(ledgers_, ignored);
 }
 
@@ -38,7 +40,8 @@ Status ShareSet::start_keeper(std::size_t index) {
   spec.on_notice = [this, index](const mounts::ShareNotice& notice) { noticed(index, notice); };
   ANCHORHOLD_CHECK(make_directories(ledgers_));
   auto share = mounts::Share::start(grant, std::move(spec));
-  if (!share) return fail(with_context(std::move(share).error(), fmt::format("granting {}", grant.host_path.string())));
+  if (!share)
+    return fail(with_context(std::move(share).error(), fmt::format("granting {}", grant.host_path.string())));
   {
     std::lock_guard lock(mutex_);
     entries_[index].keeper_gone = false;
@@ -57,7 +60,8 @@ Status ShareSet::serve_guest(const std::filesystem::path& folder, GuestLife& lif
     }
     if (gone) ANCHORHOLD_CHECK(start_keeper(index));
     if (auto status = entries_[index].share->serve_guest(socket_in(folder, index)); !status)
-      return fail(with_context(std::move(status).error(), fmt::format("serving {}", entries_[index].grant->host_path.string())));
+      return fail(with_context(std::move(status).error(),
+                               fmt::format("serving {}", entries_[index].grant->host_path.string())));
   }
   std::lock_guard lock(mutex_);
   life_ = &life;
@@ -81,10 +85,13 @@ std::vector<hypervisor::ShareSpec> ShareSet::specs(const std::filesystem::path& 
 
 Status ShareSet::mount_in(GuestClient& client) const {
   for (const auto& entry : entries_) {
-    // What the guest's kernel refuses early is a convenience: the reader and the keeper refuse it in any case.
-    auto mode = entry.grant->mode == mounts::Mode::ro ? GuestClient::MountMode::read_only : GuestClient::MountMode::read_write;
+    // What the guest's kernel refuses early is a convenience: the reader and the keeper refuse it in any
+    // case.
+    auto mode = entry.grant->mode == mounts::Mode::ro ? GuestClient::MountMode::read_only
+                                                      : GuestClient::MountMode::read_write;
     if (auto mounted = client.mount(entry.grant->tag, entry.grant->name, mode); !mounted)
-      return fail(with_context(std::move(mounted).error(), fmt::format("mounting {}", entry.grant->host_path.string())));
+      return fail(with_context(std::move(mounted).error(),
+                               fmt::format("mounting {}", entry.grant->host_path.string())));
   }
   return {};
 }
@@ -109,13 +116,15 @@ void ShareSet::record(const mounts::ShareNotice& notice) {
   if (notice.kind == mounts::ShareNotice::Kind::report && report.kind != ReportKind::refused &&
       report.kind != ReportKind::violation) {
     if (report.kind != ReportKind::ready)
-      log_warning(fmt::format("{} of {}: {}: {}", mounts::to_string(notice.process), notice.grant, report.operation, report.reason));
+      log_warning(fmt::format("{} of {}: {}: {}", mounts::to_string(notice.process), notice.grant,
+                              report.operation, report.reason));
     return;
   }
   events::Event event(events::mount_violation);
   event.set("mount.name", notice.grant).set("mount.process", mounts::to_string(notice.process));
   if (notice.kind == mounts::ShareNotice::Kind::suppressed) {
-    event.set("mount.left_out", std::int64_t{report.lost}).set(events::key::cause, "more of the same than is recorded one by one");
+    event.set("mount.left_out", std::int64_t{report.lost})
+        .set(events::key::cause, "more of the same than is recorded one by one");
   } else {
     event.set("mount.operation", report.operation)
         .set("mount.errno", report.error)

@@ -1,5 +1,6 @@
-// The granted folders of one session: a keeper for each from the beginning, a reader for each while there is a guest, and
-// the host's own access through the same keepers. What the sealed processes report becomes events.
+// The granted folders of one session: a keeper for each from the beginning, a reader for each while there is
+// a guest, and the host's own access through the same keepers. What the sealed processes report becomes
+// events.
 #pragma once
 
 #include <filesystem>
@@ -21,10 +22,12 @@ class ShareSet {
  public:
   // The grants outlive it.
   static Result<std::unique_ptr<ShareSet>> start(const std::vector<mounts::Grant>& grants,
-                                                 const std::filesystem::path& ledgers, events::EventSink& events);
+                                                 const std::filesystem::path& ledgers,
+                                                 events::EventSink& events);
   ~ShareSet();
 
-  // Readers for one guest, listening in its folder; the end of a reader or keeper is told to its life until end_guest().
+  // Readers for one guest, listening in its folder; the end of a reader or keeper is told to its life until
+  // end_guest().
   Status serve_guest(const std::filesystem::path& folder, GuestLife& life);
   void end_guest();
   std::vector<hypervisor::ShareSpec> specs(const std::filesystem::path& folder) const;
@@ -39,7 +42,8 @@ class ShareSet {
     std::unique_ptr<mounts::Share> share;
     bool keeper_gone = false;  // guarded by the mutex
   };
-  ShareSet(std::filesystem::path ledgers, events::EventSink& events) : ledgers_(std::move(ledgers)), events_(events) {}
+  ShareSet(std::filesystem::path ledgers, events::EventSink& events)
+      : ledgers_(std::move(ledgers)), events_(events) {}
   Status start_keeper(std::size_t index);
   void noticed(std::size_t index, const mounts::ShareNotice& notice);
   void record(const mounts::ShareNotice& notice);

@@ -37,11 +37,15 @@ ShellEnd no_guest(const Error& error) {
 // What went wrong between us and the guest, as an end of the command where it is one.
 Result<ShellEnd> not_ended(const Error& error) {
   switch (error.code) {
-    case ErrorCode::unavailable: return ended_by(ShellEnd::Cause::guest_lost, error.message);
-    case ErrorCode::cancelled: return ended_by(ShellEnd::Cause::killed, error.message);
+    case ErrorCode::unavailable:
+      return ended_by(ShellEnd::Cause::guest_lost, error.message);
+    case ErrorCode::cancelled:
+      return ended_by(ShellEnd::Cause::killed, error.message);
     case ErrorCode::invalid_argument:
-    case ErrorCode::resource_exhausted: return ended_by(ShellEnd::Cause::refused, error.message);
-    default: return fail(error);
+    case ErrorCode::resource_exhausted:
+      return ended_by(ShellEnd::Cause::refused, error.message);
+    default:
+      return fail(error);
   }
 }
 
@@ -59,14 +63,22 @@ agent::ShellEnd to_shell_end(const ExecStatus& status) {
       end.cause = ShellEnd::Cause::signalled;
       end.signal = status.signal;
       break;
-    case ExecStatus::Cause::time_limit: end.cause = ShellEnd::Cause::time_limit; break;
-    case ExecStatus::Cause::out_of_memory: end.cause = ShellEnd::Cause::out_of_memory; break;
+    case ExecStatus::Cause::time_limit:
+      end.cause = ShellEnd::Cause::time_limit;
+      break;
+    case ExecStatus::Cause::out_of_memory:
+      end.cause = ShellEnd::Cause::out_of_memory;
+      break;
     case ExecStatus::Cause::process_limit:
       end.cause = ShellEnd::Cause::killed;
       if (end.detail.empty()) end.detail = to_string(status);
       break;
-    case ExecStatus::Cause::killed: end.cause = ShellEnd::Cause::killed; break;
-    case ExecStatus::Cause::not_started: end.cause = ShellEnd::Cause::refused; break;
+    case ExecStatus::Cause::killed:
+      end.cause = ShellEnd::Cause::killed;
+      break;
+    case ExecStatus::Cause::not_started:
+      end.cause = ShellEnd::Cause::refused;
+      break;
   }
   return end;
 }
@@ -80,7 +92,8 @@ Result<ShellEnd> SessionWorkspace::run(const agent::ShellCommand& command, const
   for (;;) {
     auto piece = (*exec)->read_any(stop);
     if (!piece || !*piece) break;  // what broke, wait() tells
-    auto stream = (*piece)->stream == OutputStream::standard_output ? agent::OutputStream::out : agent::OutputStream::err;
+    auto stream = (*piece)->stream == OutputStream::standard_output ? agent::OutputStream::out
+                                                                    : agent::OutputStream::err;
     if (!sink(stream, (*piece)->bytes)) {
       (void)(*exec)->kill();
       break;
@@ -92,7 +105,8 @@ Result<ShellEnd> SessionWorkspace::run(const agent::ShellCommand& command, const
   return to_shell_end(*status);
 }
 
-Result<agent::JobStart> SessionWorkspace::start_job(const agent::ShellCommand& command, std::stop_token stop) {
+Result<agent::JobStart> SessionWorkspace::start_job(const agent::ShellCommand& command,
+                                                    std::stop_token stop) {
   agent::JobStart start;
   auto guest = session_.guest(stop);
   if (!guest) {
@@ -119,16 +133,19 @@ Result<agent::JobStart> SessionWorkspace::start_job(const agent::ShellCommand& c
 
 Result<SessionWorkspace::Job*> SessionWorkspace::find_job(const agent::JobId& id) {
   auto found = jobs_.find(id);
-  if (found == jobs_.end()) return fail(ErrorCode::not_found, fmt::format("there is no background job {}", id));
+  if (found == jobs_.end())
+    return fail(ErrorCode::not_found, fmt::format("there is no background job {}", id));
   return &found->second;
 }
 
-Result<agent::JobState> SessionWorkspace::poll_job(const agent::JobId& id, std::uint64_t offset, std::size_t max_bytes,
-                                                   std::chrono::milliseconds wait, std::stop_token stop) {
+Result<agent::JobState> SessionWorkspace::poll_job(const agent::JobId& id, std::uint64_t offset,
+                                                   std::size_t max_bytes, std::chrono::milliseconds wait,
+                                                   std::stop_token stop) {
   Job& job = *ANCHORHOLD_TRY(find_job(id));
   agent::JobState state;
   state.next_offset = offset;
-  auto output = job.guest->client().poll_output(job.exec, OutputStream::standard_output, offset, max_bytes, wait, stop);
+  auto output =
+      job.guest->client().poll_output(job.exec, OutputStream::standard_output, offset, max_bytes, wait, stop);
   if (!output) {
     state.end = ANCHORHOLD_TRY(not_ended(output.error()));
     return state;

@@ -1,12 +1,11 @@
 #include "cli_fixture.h"
 
+#include <fstream>
 #include <poll.h>
 #include <signal.h>
-#include <unistd.h>
-
-#include <fstream>
 #include <sstream>
 #include <thread>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/paths.h"
@@ -41,7 +40,9 @@ const std::optional<TestImage>& test_image() {
   return image;
 }
 
-int shell_status(ExitStatus status) { return status.signal != 0 ? 128 + status.signal : status.code; }
+int shell_status(ExitStatus status) {
+  return status.signal != 0 ? 128 + status.signal : status.code;
+}
 
 }  // namespace
 
@@ -59,13 +60,18 @@ void Running::write_input(std::string_view bytes) {
   (void)write_all(input_.get(), std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
 
-void Running::read_until(std::string_view text) { read_until(output_.get(), out_, text); }
-void Running::read_errors_until(std::string_view text) { read_until(errors_.get(), err_, text); }
+void Running::read_until(std::string_view text) {
+  read_until(output_.get(), out_, text);
+}
+void Running::read_errors_until(std::string_view text) {
+  read_until(errors_.get(), err_, text);
+}
 
 void Running::read_until(int fd, std::string& seen, std::string_view text) {
   while (seen.find(text) == std::string::npos) {
     pollfd waited{fd, POLLIN, 0};
-    ASSERT_GT(poll(&waited, 1, static_cast<int>(patience.count())), 0) << "waiting for '" << text << "' after: " << seen;
+    ASSERT_GT(poll(&waited, 1, static_cast<int>(patience.count())), 0)
+        << "waiting for '" << text << "' after: " << seen;
     char buffer[4096];
     ssize_t got = read(fd, buffer, sizeof buffer);
     if (got <= 0) {
@@ -118,9 +124,13 @@ void CliTest::SetUp() {
   }
 }
 
-bool CliTest::have_image() { return test_image().has_value(); }
+bool CliTest::have_image() {
+  return test_image().has_value();
+}
 
-std::string CliTest::program() { return std::string(ANCHORHOLD_PROGRAM_DIR) + "/anchorhold"; }
+std::string CliTest::program() {
+  return std::string(ANCHORHOLD_PROGRAM_DIR) + "/anchorhold";
+}
 
 std::vector<std::string> CliTest::environment(const std::map<std::string, std::string>& more) const {
   std::map<std::string, std::string> all{{"PATH", std::getenv("PATH")},
@@ -138,15 +148,22 @@ std::vector<std::string> CliTest::environment(const std::map<std::string, std::s
 }
 
 Running CliTest::start(const std::vector<std::string>& argv, std::map<std::string, std::string> more) {
+  std::vector<std::string> words{program()};
+  words.insert(words.end(), argv.begin(), argv.end());
+  return start_program(words, std::move(more));
+}
+
+Running CliTest::start_program(const std::vector<std::string>& argv,
+                               std::map<std::string, std::string> more) {
   Pipe input = *make_pipe(), output = *make_pipe(), errors = *make_pipe();
   SpawnSpec spec;
-  spec.argv = {program()};
-  spec.argv.insert(spec.argv.end(), argv.begin(), argv.end());
+  spec.argv = argv;
   spec.environment = environment(more);
   spec.descriptors = {{input.read_end.get(), 0}, {output.write_end.get(), 1}, {errors.write_end.get(), 2}};
   auto child = Child::spawn(spec);
   EXPECT_TRUE(child) << child.error().message;
-  return Running(std::move(*child), std::move(input.write_end), std::move(output.read_end), std::move(errors.read_end));
+  return Running(std::move(*child), std::move(input.write_end), std::move(output.read_end),
+                 std::move(errors.read_end));
 }
 
 Outcome CliTest::run(const std::vector<std::string>& argv, std::string_view input) {
@@ -224,7 +241,8 @@ std::vector<pid_t> CliTest::processes_of_this_test() {
   for (const auto& [pid, stat] : all) {
     bool named = seen_.contains({pid, stat.start});
     for (const char* file : {"/cmdline", "/environ"})
-      named = named || read_text("/proc/" + std::to_string(pid) + file).find(home().string()) != std::string::npos;
+      named = named ||
+              read_text("/proc/" + std::to_string(pid) + file).find(home().string()) != std::string::npos;
     if (named) ours.insert(pid);
   }
   for (bool more = true; more;) {

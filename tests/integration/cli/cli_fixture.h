@@ -1,11 +1,10 @@
-// The built program from the outside: its own XDG folders, so that tests neither see nor disturb each other, with the
-// person's guest image in them.
+// The built program from the outside: its own XDG folders, so that tests neither see nor disturb each other,
+// with the person's guest image in them.
 #pragma once
-
-#include <gtest/gtest.h>
 
 #include <chrono>
 #include <filesystem>
+#include <gtest/gtest.h>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -31,7 +30,10 @@ struct Outcome {
 class Running {
  public:
   Running(Child child, UniqueFd input, UniqueFd output, UniqueFd errors)
-      : child_(std::move(child)), input_(std::move(input)), output_(std::move(output)), errors_(std::move(errors)) {}
+      : child_(std::move(child)),
+        input_(std::move(input)),
+        output_(std::move(output)),
+        errors_(std::move(errors)) {}
 
   pid_t pid() const { return child_.pid(); }
   int pidfd() const { return child_.pidfd(); }
@@ -39,7 +41,8 @@ class Running {
   void close_input() { input_.reset(); }
   void close_output() { output_.reset(); }
   void signal(int number) { ::kill(child_.pid(), number); }
-  // Reads standard output until it holds the text; what came before it and it. Fails the test when the output ends first.
+  // Reads standard output until it holds the text; what came before it and it. Fails the test when the output
+  // ends first.
   void read_until(std::string_view text);
   void read_errors_until(std::string_view text);
   // Everything else of both outputs, and the end.
@@ -61,6 +64,9 @@ class CliTest : public testing::Test {
   static bool have_image();
   // All words but the program's name.
   Running start(const std::vector<std::string>& argv, std::map<std::string, std::string> environment = {});
+  // The same for another program; argv[0] is its path.
+  Running start_program(const std::vector<std::string>& argv,
+                        std::map<std::string, std::string> environment = {});
   Outcome run(const std::vector<std::string>& argv, std::string_view input = {});
   // Objects of --json output; fails the test when a line is none.
   static std::vector<nlohmann::json> objects(const std::string& out);
@@ -71,13 +77,14 @@ class CliTest : public testing::Test {
   const std::filesystem::path& home() const { return home_.path(); }
   std::string image_ = "none";
 
-  // The processes of this test's programs: those whose command line or environment names its folders, and everything
-  // that was seen to descend from one of them. Sealed processes can be found only by their descent, so look once while
-  // their host lives.
+  // The processes of this test's programs: those whose command line or environment names its folders, and
+  // everything that was seen to descend from one of them. Sealed processes can be found only by their
+  // descent, so look once while their host lives.
   std::vector<pid_t> processes_of_this_test();
   // The one with this name, in the 15 bytes that the kernel keeps; 0: there is none.
   pid_t process_named(const std::string& name);
-  // Waits until the file holds exactly this; false when the program ends before, or after a time no computer needs.
+  // Waits until the file holds exactly this; false when the program ends before, or after a time no computer
+  // needs.
   static bool appears(const std::filesystem::path& path, std::string_view text, const Running& running);
   // Waits until nothing is left; the deadline only ends a test that fails.
   bool nothing_left();

@@ -37,7 +37,8 @@ TEST_F(OfflineTest, FaultsAreTwoLinesAndStatus125) {
       {{"task", "--model", "unknown:thing", "Do it"}, "unknown:thing"},
       {{"task", "--model", "scripted:" + (home() / "missing.json").string(), "Do it"}, "missing.json"},
       {{"task", "--model", "scripted:" + (home() / "bad.json").string(), "Do it"}, "bad.json"},
-      {{"task", "--file", home() / "empty.txt", "--model", "openai:x", "--base-url", "http://127.0.0.1:1"}, "empty.txt"},
+      {{"task", "--file", home() / "empty.txt", "--model", "openai:x", "--base-url", "http://127.0.0.1:1"},
+       "empty.txt"},
       {{"task", "--model", "anthropic:x", "Do it"}, "ANTHROPIC_API_KEY"},
       {{"sessions", "show", "zzz"}, "zzz"},
       {{"sessions", "stop"}, "id"},
@@ -72,9 +73,15 @@ TEST_F(OfflineTest, FaultsAreObjectsWithJson) {
 }
 
 TEST_F(OfflineTest, HelpAndVersionAreResults) {
-  for (const auto& argv : std::vector<std::vector<std::string>>{
-           {"--help"}, {"run", "--help"}, {"task", "--help"}, {"sessions", "--help"}, {"sessions", "resume", "--help"},
-           {"events", "--help"}, {"image", "--help"}, {"doctor", "--help"}, {"--version"}}) {
+  for (const auto& argv : std::vector<std::vector<std::string>>{{"--help"},
+                                                                {"run", "--help"},
+                                                                {"task", "--help"},
+                                                                {"sessions", "--help"},
+                                                                {"sessions", "resume", "--help"},
+                                                                {"events", "--help"},
+                                                                {"image", "--help"},
+                                                                {"doctor", "--help"},
+                                                                {"--version"}}) {
     auto outcome = run(argv);
     EXPECT_EQ(outcome.status, 0) << argv[0];
     EXPECT_FALSE(outcome.out.empty()) << argv[0];
@@ -90,7 +97,8 @@ TEST_F(OfflineTest, TheEventLogIsListedFilteredAndVerified) {
     auto log = events::EventLog::open({.folder = log_folder});
     ASSERT_TRUE(log) << log.error().message;
     for (int i = 0; i < 5; ++i)
-      ASSERT_TRUE((*log)->record(events::Event(events::vm_start).set(SessionId(i < 2 ? "a" : "b")).set("text", "\x1b[31m red\n")));
+      ASSERT_TRUE((*log)->record(
+          events::Event(events::vm_start).set(SessionId(i < 2 ? "a" : "b")).set("text", "\x1b[31m red\n")));
     ASSERT_TRUE((*log)->record(events::Event(events::vm_fail).set("cause", "it broke")));
   }
   EXPECT_EQ(objects(run({"events", "list", "--json"}).out).size(), 6u);
@@ -109,8 +117,9 @@ TEST_F(OfflineTest, TheEventLogIsListedFilteredAndVerified) {
 
   sqlite3* handle = nullptr;
   ASSERT_EQ(sqlite3_open((log_folder / "events.db").c_str(), &handle), SQLITE_OK);
-  sqlite3_exec(handle, "DROP TRIGGER event_no_update; UPDATE event SET name = 'anchorhold.vm.stop' WHERE sequence = 3", nullptr,
-               nullptr, nullptr);
+  sqlite3_exec(
+      handle, "DROP TRIGGER event_no_update; UPDATE event SET name = 'anchorhold.vm.stop' WHERE sequence = 3",
+      nullptr, nullptr, nullptr);
   sqlite3_close(handle);
   auto tampered = run({"events", "verify"});
   EXPECT_EQ(tampered.status, 1);
@@ -131,8 +140,9 @@ TEST_F(OfflineTest, FollowingEndsWithASignal) {
 TEST_F(OfflineTest, TheKeyIsNeverShownOrStored) {
   write_text(home() / "key", "sk-very-secret-key\n");
   auto work = folder("work");
-  auto outcome = run({"task", "--verbose", "--image", "no-such-image", "--rw", work, "--model", "openai:x", "--base-url",
-                      "http://127.0.0.1:9", "--key-file", home() / "key", "--max-time", "5s", "Do it"});
+  auto outcome =
+      run({"task", "--verbose", "--image", "no-such-image", "--rw", work, "--model", "openai:x", "--base-url",
+           "http://127.0.0.1:9", "--key-file", home() / "key", "--max-time", "5s", "Do it"});
   EXPECT_NE(outcome.status, 0);
   EXPECT_EQ((outcome.out + outcome.err).find("very-secret"), std::string::npos);
   for (const auto& entry : std::filesystem::recursive_directory_iterator(home() / "state")) {

@@ -1,8 +1,7 @@
 // anchorhold run, with real guests.
+#include <random>
 #include <signal.h>
 #include <unistd.h>
-
-#include <random>
 
 #include "cli_fixture.h"
 
@@ -15,7 +14,8 @@ class RunTest : public CliTest {
     CliTest::SetUp();
     ANCHORHOLD_NEEDS_IMAGE();
   }
-  std::vector<std::string> in_guest(std::vector<std::string> options, const std::vector<std::string>& command) {
+  std::vector<std::string> in_guest(std::vector<std::string> options,
+                                    const std::vector<std::string>& command) {
     std::vector<std::string> argv{"run", "--image", image_};
     argv.insert(argv.end(), options.begin(), options.end());
     argv.push_back("--");
@@ -29,9 +29,10 @@ class RunTest : public CliTest {
 };
 
 TEST_F(RunTest, ArgumentsStreamsAndStatusAreTheCommands) {
-  auto outcome = run_in_guest({"--env", "GREETING=good morning", "--env", "EMPTY=", "--cwd", "/tmp"},
-                              {"sh", "-c", "printf '%s|' \"$@\"; echo \"$GREETING|$EMPTY|$PWD\"; echo careful >&2; exit 7", "sh",
-                               "a b", "*", "", "--json", "--", "\xff"});
+  auto outcome = run_in_guest(
+      {"--env", "GREETING=good morning", "--env", "EMPTY=", "--cwd", "/tmp"},
+      {"sh", "-c", "printf '%s|' \"$@\"; echo \"$GREETING|$EMPTY|$PWD\"; echo careful >&2; exit 7", "sh",
+       "a b", "*", "", "--json", "--", "\xff"});
   EXPECT_EQ(outcome.status, 7) << outcome.err;
   EXPECT_EQ(outcome.out, "a b|*||--json|--|\xff|good morning||/tmp\n");
   EXPECT_NE(outcome.err.find("careful\n"), std::string::npos);
@@ -42,8 +43,9 @@ TEST_F(RunTest, ArgumentsStreamsAndStatusAreTheCommands) {
     names.push_back(event.at("name"));
     EXPECT_EQ(event.at("attributes").count("session.id"), 1u);
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"anchorhold.vm.start", "anchorhold.vm.ready", "anchorhold.exec.start",
-                                             "anchorhold.exec.end", "anchorhold.vm.stop"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"anchorhold.vm.start", "anchorhold.vm.ready", "anchorhold.exec.start",
+                                      "anchorhold.exec.end", "anchorhold.vm.stop"}));
   EXPECT_EQ(run({"events", "verify"}).status, 0);
   auto sessions = objects(run({"sessions", "list", "--json"}).out);
   ASSERT_EQ(sessions.size(), 1u);
@@ -112,16 +114,19 @@ TEST_F(RunTest, FoldersAreWhereTheyShouldBeWithTheirModes) {
 TEST_F(RunTest, RootInTheGuestCannotMakeReadOnlyWritable) {
   auto reading = folder("report");
   write_text(reading / "in.txt", "one\n");
-  auto outcome = run_in_guest({"--ro", reading, "--user", "root"},
-                              {"sh", "-c", "id -u; mount -o remount,rw /mnt/report; echo no > /mnt/report/in.txt; rm /mnt/report/in.txt;"
-                                           "touch /mnt/report/new; cat /mnt/report/in.txt"});
+  auto outcome = run_in_guest(
+      {"--ro", reading, "--user", "root"},
+      {"sh", "-c",
+       "id -u; mount -o remount,rw /mnt/report; echo no > /mnt/report/in.txt; rm /mnt/report/in.txt;"
+       "touch /mnt/report/new; cat /mnt/report/in.txt"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(outcome.out, "0\none\n");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(reading), {}), 1);
 }
 
 TEST_F(RunTest, SignalsGoToTheCommand) {
-  auto running = start(in_guest({}, {"sh", "-c", "trap 'echo interrupted; exit 9' INT; echo ready; while :; do sleep 0.1; done"}));
+  auto running = start(in_guest(
+      {}, {"sh", "-c", "trap 'echo interrupted; exit 9' INT; echo ready; while :; do sleep 0.1; done"}));
   running.read_until("ready\n");
   running.signal(SIGINT);
   auto outcome = running.finish();
@@ -130,7 +135,8 @@ TEST_F(RunTest, SignalsGoToTheCommand) {
 }
 
 TEST_F(RunTest, TheSameSignalAgainEndsACommandThatIgnoresIt) {
-  auto running = start(in_guest({}, {"sh", "-c", "trap 'echo ignored' TERM; echo ready; while :; do sleep 0.1; done"}));
+  auto running =
+      start(in_guest({}, {"sh", "-c", "trap 'echo ignored' TERM; echo ready; while :; do sleep 0.1; done"}));
   running.read_until("ready\n");
   running.signal(SIGTERM);
   running.read_until("ignored\n");
@@ -170,7 +176,8 @@ TEST_F(RunTest, NothingIsLeftWhenTheHostIsKilled) {
   EXPECT_EQ(running.finish().status, 137);
   const auto killed = std::chrono::steady_clock::now();
   ASSERT_TRUE(nothing_left()) << "process " << processes_of_this_test()[0];
-  auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - killed);
+  auto took =
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - killed);
   RecordProperty("milliseconds_until_nothing_was_left", static_cast<int>(took.count()));
   auto sessions = objects(run({"sessions", "--json"}).out);
   ASSERT_EQ(sessions.size(), 1u);

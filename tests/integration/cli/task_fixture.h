@@ -10,8 +10,12 @@ using nlohmann::json;
 inline json call(const std::string& name, json input) {
   return json{{"type", "tool_use"}, {"name", name}, {"input", std::move(input)}};
 }
-inline json shell(const std::string& command) { return call("shell", {{"command", command}}); }
-inline json words(const std::string& text) { return json{{"type", "text"}, {"text", text}}; }
+inline json shell(const std::string& command) {
+  return call("shell", {{"command", command}});
+}
+inline json words(const std::string& text) {
+  return json{{"type", "text"}, {"text", text}};
+}
 
 class TaskTest : public CliTest {
  protected:

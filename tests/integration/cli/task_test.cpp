@@ -1,7 +1,6 @@
 // anchorhold task, with scripted models and real guests.
-#include <signal.h>
-
 #include <algorithm>
+#include <signal.h>
 
 #include "task_fixture.h"
 
@@ -23,10 +22,12 @@ TEST_F(GuestTaskTest, WorkIsDoneInTheFolderAndOutputsAreNamed) {
       {words("I will add them."), call("plan", {{"items", {{{"text", "add"}, {"state", "in_progress"}}}}}),
        shell("python3 -c \"print(sum(int(l) for l in open('/mnt/work/numbers.txt')))\"")},
       {call("write_file", {{"path", "/mnt/work/sum.txt"}, {"content", "{{last_result}}"}})},
-      {shell("cat sum.txt; touch /nothing-here-is-kept; echo oops >&2; exit 3"), call("deliver", {{"path", "/mnt/work/sum.txt"}})},
+      {shell("cat sum.txt; touch /nothing-here-is-kept; echo oops >&2; exit 3"),
+       call("deliver", {{"path", "/mnt/work/sum.txt"}})},
       {words("Done.")},
   });
-  auto outcome = run({"task", "--json", "--image", image_, "--rw", work, "--model", model, "Add the numbers"});
+  auto outcome =
+      run({"task", "--json", "--image", image_, "--rw", work, "--model", model, "Add the numbers"});
   EXPECT_EQ(outcome.status, 0) << outcome.err << outcome.out;
   EXPECT_NE(read_text(work / "sum.txt").find("42"), std::string::npos);
   auto all = objects(outcome.out);
@@ -48,7 +49,8 @@ TEST_F(GuestTaskTest, WorkIsDoneInTheFolderAndOutputsAreNamed) {
   EXPECT_EQ(shown[0].at("task").at("calls").size(), 5u);
   auto events = objects(run({"events", "list", "--json", "--task", id}).out);
   auto count = [&](const std::string& name) {
-    return std::count_if(events.begin(), events.end(), [&](const json& event) { return event.at("name") == name; });
+    return std::count_if(events.begin(), events.end(),
+                         [&](const json& event) { return event.at("name") == name; });
   };
   EXPECT_EQ(count("anchorhold.mount.grant"), 1);
   EXPECT_EQ(count("anchorhold.vm.ready"), 1);
@@ -95,7 +97,8 @@ TEST_F(GuestTaskTest, AKilledHostResumesWithoutRunningACallTwice) {
 
 TEST_F(GuestTaskTest, ATaskIsStoppedFromElsewhereAndGoesOnLater) {
   auto work = folder("work");
-  auto model = script({{shell("echo begun > state; sleep 1000")}, {shell("echo resumed > state")}, {words("Done.")}});
+  auto model =
+      script({{shell("echo begun > state; sleep 1000")}, {shell("echo resumed > state")}, {words("Done.")}});
   auto running = start({"task", "--image", image_, "--rw", work, "--model", model, "Wait"});
   ASSERT_TRUE(appears(work / "state", "begun\n", running)) << running.finish().err;
   auto sessions = objects(run({"sessions", "--json"}).out);
@@ -157,7 +160,8 @@ TEST_F(TaskTest, FileToolsKeepToTheGrants) {
                        {call("read_file", {{"path", (home() / "data/secret.txt").string()}})},
                        {call("read_file", {{"path", "/mnt/reading/../secret.txt"}})},
                        {words("Done.")}});
-  auto outcome = run({"task", "--json", "--image", "no-such-image", "--ro", reading, "--model", model, "Try"});
+  auto outcome =
+      run({"task", "--json", "--image", "no-such-image", "--ro", reading, "--model", model, "Try"});
   EXPECT_EQ(outcome.status, 0) << outcome.err << outcome.out;
   auto results = of_type(objects(outcome.out), "tool_result");
   ASSERT_EQ(results.size(), 3u);
@@ -171,7 +175,8 @@ TEST_F(TaskTest, FileToolsKeepToTheGrants) {
 TEST_F(TaskTest, ALimitEndsTheTaskWithItsReason) {
   auto work = folder("work");
   std::vector<std::vector<json>> turns(10, {call("list", {{"path", "/mnt/work"}})});
-  auto outcome = run({"task", "--image", "no-such-image", "--ro", work, "--model", script(turns), "--max-turns", "3", "Loop"});
+  auto outcome = run({"task", "--image", "no-such-image", "--ro", work, "--model", script(turns),
+                      "--max-turns", "3", "Loop"});
   EXPECT_EQ(outcome.status, 1) << outcome.out;
   EXPECT_NE(outcome.err.find("error: "), std::string::npos);
   EXPECT_NE(outcome.err.find("3"), std::string::npos) << outcome.err;

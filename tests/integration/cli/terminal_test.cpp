@@ -45,7 +45,8 @@ class TerminalTest : public CliTest {
   void wait_for(std::string_view text) {
     while (seen_.find(text) == std::string::npos) {
       pollfd waited{terminal_.get(), POLLIN, 0};
-      ASSERT_GT(poll(&waited, 1, static_cast<int>(patience.count())), 0) << "waiting for '" << text << "' after: " << seen_;
+      ASSERT_GT(poll(&waited, 1, static_cast<int>(patience.count())), 0)
+          << "waiting for '" << text << "' after: " << seen_;
       char buffer[4096];
       ssize_t got = read(terminal_.get(), buffer, sizeof buffer);
       ASSERT_GT(got, 0) << "ended before '" << text << "': " << seen_;

@@ -26,9 +26,10 @@ Command command(const Words& argv) {
 }
 
 TEST(Arguments, RunWithEverything) {
-  auto run = command<RunCommand>({"run", "--rw", "/a", "--ro", "/b", "--rw", "/c", "--image", "full", "--cpus", "4", "--memory",
-                                  "3GiB", "--timeout", "1m30s", "--env", "A=1", "--env", "B=x=y", "--env", "C=", "--cwd", "/mnt/a",
-                                  "--user", "root", "--tty", "--", "sh", "-c", "echo --ro"});
+  auto run = command<RunCommand>(
+      {"run", "--rw",     "/a",     "--ro",      "/b",    "--rw",  "/c",  "--image", "full",  "--cpus",
+       "4",   "--memory", "3GiB",   "--timeout", "1m30s", "--env", "A=1", "--env",   "B=x=y", "--env",
+       "C=",  "--cwd",    "/mnt/a", "--user",    "root",  "--tty", "--",  "sh",      "-c",    "echo --ro"});
   ASSERT_EQ(run.guest.grants.size(), 3u);
   EXPECT_EQ(run.guest.grants[0].path, "/a");
   EXPECT_EQ(run.guest.grants[0].mode, mounts::Mode::rw);
@@ -48,8 +49,8 @@ TEST(Arguments, RunWithEverything) {
 }
 
 TEST(Arguments, WhatFollowsTheDashesIsTheCommands) {
-  for (const Words& words : {Words{"--help"}, Words{"-v", "--json"}, Words{"--"}, Words{"a", "--", "b"}, Words{"a", "", " "},
-                             Words{"run", "--rw"}}) {
+  for (const Words& words : {Words{"--help"}, Words{"-v", "--json"}, Words{"--"}, Words{"a", "--", "b"},
+                             Words{"a", "", " "}, Words{"run", "--rw"}}) {
     Words argv{"run", "--"};
     argv.insert(argv.end(), words.begin(), words.end());
     EXPECT_EQ(command<RunCommand>(argv).argv, words);
@@ -69,8 +70,9 @@ TEST(Arguments, DefaultsAreLeftOpen) {
 }
 
 TEST(Arguments, Tasks) {
-  auto task = command<TaskCommand>({"task", "Add it up", "--rw", "/a", "--model", "openai:llama", "--base-url", "http://127.0.0.1/v1",
-                                    "--key-file", "/k", "--max-turns", "9", "--max-time", "30m", "--json"});
+  auto task = command<TaskCommand>({"task", "Add it up", "--rw", "/a", "--model", "openai:llama",
+                                    "--base-url", "http://127.0.0.1/v1", "--key-file", "/k", "--max-turns",
+                                    "9", "--max-time", "30m", "--json"});
   EXPECT_EQ(task.prompt, "Add it up");
   EXPECT_EQ(task.model, "openai:llama");
   EXPECT_EQ(task.base_url, "http://127.0.0.1/v1");
@@ -82,10 +84,11 @@ TEST(Arguments, Tasks) {
 }
 
 TEST(Arguments, JsonAndVerboseWorkAnywhereTheyMakeSense) {
-  for (const Words& argv : {Words{"task", "x", "--model", "scripted:/s", "--json"}, Words{"sessions", "--json"},
-                            Words{"sessions", "list", "--json"}, Words{"sessions", "show", "a", "--json"},
-                            Words{"events", "verify", "--json"}, Words{"events", "--json"}, Words{"image", "list", "--json"},
-                            Words{"doctor", "--json"}})
+  for (const Words& argv :
+       {Words{"task", "x", "--model", "scripted:/s", "--json"}, Words{"sessions", "--json"},
+        Words{"sessions", "list", "--json"}, Words{"sessions", "show", "a", "--json"},
+        Words{"events", "verify", "--json"}, Words{"events", "--json"}, Words{"image", "list", "--json"},
+        Words{"doctor", "--json"}})
     EXPECT_TRUE(parsed(argv).json) << argv[0];
   EXPECT_TRUE(parsed({"-v", "sessions"}).verbose);
   EXPECT_TRUE(parsed({"sessions", "list", "--verbose"}).verbose);
@@ -100,11 +103,13 @@ TEST(Arguments, SessionsEventsImages) {
   EXPECT_EQ(stop.action, Sessions::stop);
   EXPECT_EQ(stop.id, "abc");
   EXPECT_TRUE(stop.force);
-  EXPECT_EQ(command<SessionsCommand>({"sessions", "resume", "abc", "--base-url", "http://x"}).base_url, "http://x");
+  EXPECT_EQ(command<SessionsCommand>({"sessions", "resume", "abc", "--base-url", "http://x"}).base_url,
+            "http://x");
 
   using Events = EventsCommand::Action;
-  auto list = command<EventsCommand>({"events", "list", "--session", "s", "--task", "t", "--name", "anchorhold.vm", "--severity",
-                                      "warn", "--after", "7", "--limit", "3", "--since", "2h"});
+  auto list =
+      command<EventsCommand>({"events", "list", "--session", "s", "--task", "t", "--name", "anchorhold.vm",
+                              "--severity", "warn", "--after", "7", "--limit", "3", "--since", "2h"});
   EXPECT_EQ(list.action, Events::list);
   EXPECT_EQ(list.filter.session, "s");
   EXPECT_EQ(list.filter.task, "t");
@@ -176,7 +181,8 @@ TEST(Arguments, FaultsSayWhatAndWhereToLook) {
 }
 
 TEST(Arguments, HelpIsText) {
-  for (const Words& argv : {Words{"--help"}, Words{"run", "--help"}, Words{"events", "verify", "-h"}, Words{"--version"}}) {
+  for (const Words& argv :
+       {Words{"--help"}, Words{"run", "--help"}, Words{"events", "verify", "-h"}, Words{"--version"}}) {
     auto result = parse_arguments(argv);
     ASSERT_TRUE(result);
     ASSERT_TRUE(std::holds_alternative<HelpText>(*result));

@@ -12,13 +12,22 @@ TEST(Printable, NothingSteersTheTerminal) {
   EXPECT_EQ(printable(std::string("a\0b", 3)), "a\\x00b");
   EXPECT_EQ(printable("\x7f"), "\\x7f");
   EXPECT_EQ(printable("grün → €"), "grün → €");
-  EXPECT_EQ(printable("\xc2\x9b" "31m"), "\xef\xbf\xbd" "31m");              // C1 control sequence introducer
-  EXPECT_EQ(printable("a\xe2\x80\xae" "b"), "a\xef\xbf\xbd" "b");            // right-to-left override
-  EXPECT_EQ(printable("a\xe2\x81\xa6" "b"), "a\xef\xbf\xbd" "b");            // isolate
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m"),
+            "\xef\xbf\xbd"
+            "31m");  // C1 control sequence introducer
+  EXPECT_EQ(printable("a\xe2\x80\xae"
+                      "b"),
+            "a\xef\xbf\xbd"
+            "b");  // right-to-left override
+  EXPECT_EQ(printable("a\xe2\x81\xa6"
+                      "b"),
+            "a\xef\xbf\xbd"
+            "b");  // isolate
   EXPECT_EQ(printable("\xff\xfe"), "\xef\xbf\xbd\xef\xbf\xbd");
-  EXPECT_EQ(printable("\xc0\x80"), "\xef\xbf\xbd\xef\xbf\xbd");              // overlong
+  EXPECT_EQ(printable("\xc0\x80"), "\xef\xbf\xbd\xef\xbf\xbd");                  // overlong
   EXPECT_EQ(printable("\xed\xa0\x80"), "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");  // surrogate
-  EXPECT_EQ(printable("\xe2\x82"), "\xef\xbf\xbd\xef\xbf\xbd");              // cut short
+  EXPECT_EQ(printable("\xe2\x82"), "\xef\xbf\xbd\xef\xbf\xbd");                  // cut short
   EXPECT_EQ(printable("\xf0\x9f\x98\x80"), "\xf0\x9f\x98\x80");
   EXPECT_EQ(printable("\xf4\x90\x80\x80").find('\xf4'), std::string::npos);  // beyond U+10FFFF
 }

@@ -1,10 +1,9 @@
 // Writers that are killed at any moment, and several writers at once.
+#include <random>
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <random>
 #include <thread>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "log_fixture.h"
@@ -14,7 +13,8 @@ namespace {
 
 class CrashTest : public LogTest {
  protected:
-  // A process that records for ever, mixing durabilities, and says on the pipe after each record which one it was.
+  // A process that records for ever, mixing durabilities, and says on the pipe after each record which one it
+  // was.
   pid_t start_writer(int writer, int acknowledged_fd) {
     pid_t pid = fork();
     if (pid != 0) return pid;
@@ -22,7 +22,9 @@ class CrashTest : public LogTest {
     if (!log) _exit(1);
     for (std::int64_t number = 0;; ++number) {
       Event event(number % 3 == 0 ? exec_start : exec_end);
-      event.set("writer", writer).set("number", number).set("padding", std::string(static_cast<std::size_t>(number % 700), 'p'));
+      event.set("writer", writer)
+          .set("number", number)
+          .set("padding", std::string(static_cast<std::size_t>(number % 700), 'p'));
       if (!(*log)->record(event)) _exit(2);
       if (write(acknowledged_fd, &number, sizeof number) != sizeof number) _exit(3);
     }

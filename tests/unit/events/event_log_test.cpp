@@ -1,7 +1,6 @@
+#include <fstream>
 #include <sys/socket.h>
 #include <sys/stat.h>
-
-#include <fstream>
 #include <thread>
 
 #include "base/fd.h"
@@ -87,7 +86,8 @@ TEST_F(EventLogTest, HostileTextIsStoredBoundedAndReadable) {
   ASSERT_TRUE(log->record(Event(exec_end).set_guest_reported("text", std::string(10 << 20, 'x'))));
   auto found = records();
   ASSERT_EQ(found.size(), 2u);
-  EXPECT_NE(std::get<std::string>(found[0].attributes.at("guest.reported.text")).find("bad"), std::string::npos);
+  EXPECT_NE(std::get<std::string>(found[0].attributes.at("guest.reported.text")).find("bad"),
+            std::string::npos);
   EXPECT_LT(std::get<std::string>(found[1].attributes.at("guest.reported.text")).size(), 10'000u);
   EXPECT_TRUE(verified().findings.empty());
 }
@@ -95,7 +95,8 @@ TEST_F(EventLogTest, HostileTextIsStoredBoundedAndReadable) {
 TEST_F(EventLogTest, FiltersSelect) {
   auto log = open_log();
   std::vector<Event> events;
-  for (int i = 0; i < 10; ++i) events.push_back(Event(i % 2 ? exec_start : mount_violation).set(SessionId(i < 5 ? "a" : "b")));
+  for (int i = 0; i < 10; ++i)
+    events.push_back(Event(i % 2 ? exec_start : mount_violation).set(SessionId(i < 5 ? "a" : "b")));
   events.push_back(Event(tool_call).set(TaskId("t")));
   ASSERT_TRUE(log->record_all(events));
   auto count = [&](const Filter& filter) { return records(filter).size(); };

@@ -1,4 +1,5 @@
-// What the tests of the event log share: a log in a folder of its own, and a way to read it and to tamper with it.
+// What the tests of the event log share: a log in a folder of its own, and a way to read it and to tamper
+// with it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,9 +43,11 @@ class LogTest : public testing::Test {
       static_cast<decltype(triggers)*>(into)->emplace_back(values[0], values[1]);
       return 0;
     };
-    sqlite3_exec(handle, "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'", collect, &triggers, nullptr);
+    sqlite3_exec(handle, "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'", collect, &triggers,
+                 nullptr);
     ASSERT_EQ(triggers.size(), 3u);
-    for (const auto& [name, text] : triggers) sqlite3_exec(handle, ("DROP TRIGGER " + name).c_str(), nullptr, nullptr, nullptr);
+    for (const auto& [name, text] : triggers)
+      sqlite3_exec(handle, ("DROP TRIGGER " + name).c_str(), nullptr, nullptr, nullptr);
     char* message = nullptr;
     EXPECT_EQ(sqlite3_exec(handle, sql.c_str(), nullptr, nullptr, &message), SQLITE_OK) << message;
     for (const auto& [name, text] : triggers) sqlite3_exec(handle, text.c_str(), nullptr, nullptr, nullptr);

@@ -1,7 +1,6 @@
 #include <fcntl.h>
-#include <unistd.h>
-
 #include <fstream>
+#include <unistd.h>
 
 #include "log_fixture.h"
 
@@ -12,7 +11,8 @@ class VerifyTest : public LogTest {
  protected:
   void SetUp() override {
     auto log = open_log();
-    for (int i = 0; i < 10; ++i) ASSERT_TRUE(log->record(Event(exec_start).set("number", i).set(SessionId("s"))));
+    for (int i = 0; i < 10; ++i)
+      ASSERT_TRUE(log->record(Event(exec_start).set("number", i).set(SessionId("s"))));
   }
 
   void expect_only(Finding::Kind kind, std::int64_t sequence, const Verification& verification) {
@@ -45,10 +45,11 @@ TEST_P(ColumnTest, EveryAlteredColumnIsFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Columns, ColumnTest,
-                         testing::Values("id = 'x'", "wall_ns = wall_ns + 1", "monotonic_ns = monotonic_ns - 1",
-                                         "boot = 'x'", "name = 'anchorhold.vm.start'", "severity = 10",
-                                         "attributes = '{}'", "attributes = attributes || ' '",
-                                         "previous = zeroblob(32)", "hash = zeroblob(32)"));
+                         testing::Values("id = 'x'", "wall_ns = wall_ns + 1",
+                                         "monotonic_ns = monotonic_ns - 1", "boot = 'x'",
+                                         "name = 'anchorhold.vm.start'", "severity = 10", "attributes = '{}'",
+                                         "attributes = attributes || ' '", "previous = zeroblob(32)",
+                                         "hash = zeroblob(32)"));
 
 TEST_F(VerifyTest, ARecordThatIsGoneIsFound) {
   tamper("DELETE FROM event WHERE sequence IN (4, 5)");
@@ -68,8 +69,9 @@ TEST_F(VerifyTest, AGapThatWasClosedIsFound) {
 }
 
 TEST_F(VerifyTest, TwoRecordsThatChangedPlacesAreFound) {
-  tamper("UPDATE event SET sequence = 100 WHERE sequence = 3; UPDATE event SET sequence = 3 WHERE sequence = 7;"
-         "UPDATE event SET sequence = 7 WHERE sequence = 100");
+  tamper(
+      "UPDATE event SET sequence = 100 WHERE sequence = 3; UPDATE event SET sequence = 3 WHERE sequence = 7;"
+      "UPDATE event SET sequence = 7 WHERE sequence = 100");
   auto verification = verified();
   expect_only(Finding::Kind::reordered, 3, verification);
   EXPECT_NE(verification.findings[0].message.find("record 7"), std::string::npos);
@@ -93,7 +95,8 @@ TEST_F(VerifyTest, ALogWithoutItsAnchorCannotVouchForItsEnd) {
 }
 
 TEST_F(VerifyTest, AnAnchorWithoutItsLogIsFound) {
-  for (const char* name : {"events.db", "events.db-wal", "events.db-shm"}) std::filesystem::remove(folder() / name);
+  for (const char* name : {"events.db", "events.db-wal", "events.db-shm"})
+    std::filesystem::remove(folder() / name);
   expect_only(Finding::Kind::truncated, 1, verified());
 }
 

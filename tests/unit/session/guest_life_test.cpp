@@ -1,9 +1,8 @@
 #include "guest_life.h"
 
+#include <fstream>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-
-#include <fstream>
 
 #include "base/files.h"
 
@@ -28,7 +27,8 @@ TEST_F(GuestLifeTest, TheMachinesEndExplainsTheEndOfItsDevices) {
   life_.machine_ended({ExitCause::process_lost, "killed by signal 9"});
   life_.part_ended("the reader of report", {ErrorCode::unavailable, "ended", {}});
   executor_.advance(std::chrono::seconds(10));
-  EXPECT_EQ(life_.cause(milliseconds(0)), "the virtual machine's process was killed or crashed (killed by signal 9)");
+  EXPECT_EQ(life_.cause(milliseconds(0)),
+            "the virtual machine's process was killed or crashed (killed by signal 9)");
 }
 
 TEST_F(GuestLifeTest, ADeviceThatEndsAloneIsTheCauseAfterAWhile) {

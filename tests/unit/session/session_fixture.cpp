@@ -1,9 +1,8 @@
 #include "session_fixture.h"
 
+#include <cstdlib>
 #include <signal.h>
 #include <sys/socket.h>
-
-#include <cstdlib>
 
 #include "images/verified_image.h"
 
@@ -37,7 +36,9 @@ SessionTest::SessionTest() {
   when_running = [this](const hypervisor::MachineSpec&) { connect_agent(); };
 }
 
-SessionTest::~SessionTest() { kill_agent(); }
+SessionTest::~SessionTest() {
+  kill_agent();
+}
 
 std::unique_ptr<Session> SessionTest::open_session(std::vector<mounts::Grant> grants) {
   SessionSpec spec;
@@ -46,18 +47,21 @@ std::unique_ptr<Session> SessionTest::open_session(std::vector<mounts::Grant> gr
   spec.grants = std::move(grants);
   spec.guest = guest_spec_;
   spec.guest.image = image_;
-  SessionParts parts{.events = *log_,
-                     .clock = clock_,
-                     .make_hypervisor = [this]() -> Result<std::unique_ptr<hypervisor::Hypervisor>> {
-                       if (no_hypervisor_) return fail(*no_hypervisor_);
-                       auto made = std::make_unique<hypervisor::FakeHypervisor>();
-                       made->on_running([this](const hypervisor::MachineSpec& machine) { when_running(machine); });
-                       fake_ = made.get();
-                       return made;
-                     },
-                     .verify_image = [this](const std::string& name) { return images::VerifiedImage::verify(*store_, name); }};
-  parts.start_vsock = [this](vsock::VsockDeviceSpec device,
-                             vsock::VsockDeviceCallbacks callbacks) -> Result<std::unique_ptr<vsock::VsockDevice>> {
+  SessionParts parts{
+      .events = *log_,
+      .clock = clock_,
+      .make_hypervisor = [this]() -> Result<std::unique_ptr<hypervisor::Hypervisor>> {
+        if (no_hypervisor_) return fail(*no_hypervisor_);
+        auto made = std::make_unique<hypervisor::FakeHypervisor>();
+        made->on_running([this](const hypervisor::MachineSpec& machine) { when_running(machine); });
+        fake_ = made.get();
+        return made;
+      },
+      .verify_image =
+          [this](const std::string& name) { return images::VerifiedImage::verify(*store_, name); }};
+  parts.start_vsock =
+      [this](vsock::VsockDeviceSpec device,
+             vsock::VsockDeviceCallbacks callbacks) -> Result<std::unique_ptr<vsock::VsockDevice>> {
     std::lock_guard lock(door_->mutex);
     door_->callbacks = std::move(callbacks);
     return std::make_unique<FakeDoor>(door_, device.socket_path);

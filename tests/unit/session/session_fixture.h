@@ -1,10 +1,9 @@
-// A session without a virtual machine: a fake hypervisor, a door that leads to an agent running as an ordinary process of
-// this computer, a real event log, real keepers.
+// A session without a virtual machine: a fake hypervisor, a door that leads to an agent running as an
+// ordinary process of this computer, a real event log, real keepers.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <condition_variable>
+#include <gtest/gtest.h>
 #include <mutex>
 
 #include "base/files.h"
@@ -26,7 +25,8 @@ class FakeDoor : public vsock::VsockDevice {
     vsock::VsockDeviceCallbacks callbacks;
     bool open = false;
   };
-  FakeDoor(std::shared_ptr<Shared> shared, std::filesystem::path path) : shared_(std::move(shared)), path_(std::move(path)) {}
+  FakeDoor(std::shared_ptr<Shared> shared, std::filesystem::path path)
+      : shared_(std::move(shared)), path_(std::move(path)) {}
   ~FakeDoor() override;
 
   Status listen(std::uint32_t port, Accept accept) override;

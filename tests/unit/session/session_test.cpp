@@ -1,9 +1,8 @@
 #include "session/session.h"
 
-#include <sys/socket.h>
-
 #include <fstream>
 #include <future>
+#include <sys/socket.h>
 
 #include "session_fixture.h"
 
@@ -41,11 +40,11 @@ TEST_F(SessionTest, StartsRunsAndEndsWithAnEventForEachStep) {
   auto ahead = (*guest)->client().set_clock(std::chrono::system_clock::now());
   ASSERT_TRUE(ahead) << ahead.error().message;
   EXPECT_LT(std::chrono::abs(*ahead), std::chrono::minutes(5));  // it had been set to now
-  EXPECT_EQ(session->guest()->get(), guest->get());  // the same while it lives
+  EXPECT_EQ(session->guest()->get(), guest->get());              // the same while it lives
   guest->reset();
   session->close("done");
-  EXPECT_EQ(event_names(), (Names{"anchorhold.vm.start", "anchorhold.vm.ready", "anchorhold.exec.start", "anchorhold.exec.end",
-                                  "anchorhold.vm.stop"}));
+  EXPECT_EQ(event_names(), (Names{"anchorhold.vm.start", "anchorhold.vm.ready", "anchorhold.exec.start",
+                                  "anchorhold.exec.end", "anchorhold.vm.stop"}));
   EXPECT_EQ(cause_of_last("anchorhold.vm.stop"), "done");
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path() / "run/anchorhold/guests"));
   EXPECT_FALSE(door().open);
@@ -80,7 +79,8 @@ TEST_F(SessionTest, AMissingImageIsTheCauseAndNothingIsStarted) {
 }
 
 TEST_F(SessionTest, AChangedImageIsNotStarted) {
-  std::ofstream(folder_.path() / "store/stages/rootfs-1/rootfs.img", std::ios::in | std::ios::out).seekp(100) << "X";
+  std::ofstream(folder_.path() / "store/stages/rootfs-1/rootfs.img", std::ios::in | std::ios::out).seekp(100)
+      << "X";
   auto session = open_session();
   auto guest = session->guest();
   ASSERT_FALSE(guest);
@@ -104,7 +104,8 @@ TEST_F(SessionTest, AGuestThatDiesInItsBootIsNotWaitedForAndItsLastWordsAreSaid)
   auto session = open_session();
   auto guest = session->guest();
   ASSERT_FALSE(guest);
-  EXPECT_NE(guest.error().message.find("Kernel panic - not syncing"), std::string::npos) << guest.error().message;
+  EXPECT_NE(guest.error().message.find("Kernel panic - not syncing"), std::string::npos)
+      << guest.error().message;
   EXPECT_EQ(guest.error().message.find('\x1b'), std::string::npos);
   EXPECT_EQ(event_names(), (Names{"anchorhold.vm.start", "anchorhold.vm.fail"}));
   EXPECT_EQ(fake()->running(), 0u);

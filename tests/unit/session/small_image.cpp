@@ -10,7 +10,8 @@ namespace {
 
 std::string sha256(const std::string& bytes) {
   std::string digest(32, '\0');
-  EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()), nullptr, EVP_sha256(), nullptr);
+  EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()), nullptr,
+             EVP_sha256(), nullptr);
   return digest;
 }
 
@@ -25,7 +26,8 @@ std::string hex(const std::string& bytes) {
 }
 
 // A file of one piece (images/manifest.h, Digest).
-Result<images::Component> add_file(const std::filesystem::path& root, const std::string& name, const std::string& bytes) {
+Result<images::Component> add_file(const std::filesystem::path& root, const std::string& name,
+                                   const std::string& bytes) {
   ANCHORHOLD_CHECK(make_directories((root / name).parent_path()));
   ANCHORHOLD_CHECK(write_file_atomic(root / name, bytes));
   return images::Component{name, bytes.size(), hex(sha256(sha256(bytes)))};

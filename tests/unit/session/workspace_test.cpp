@@ -50,7 +50,8 @@ TEST_F(WorkspaceTest, ASinkThatWantsNoMoreKillsTheCommand) {
 
 TEST_F(WorkspaceTest, AStopKillsTheCommand) {
   std::stop_source stop;
-  auto ended = std::async(std::launch::async, [&] { return run("echo begun; sleep 1000", stop.get_token()); });
+  auto ended =
+      std::async(std::launch::async, [&] { return run("echo begun; sleep 1000", stop.get_token()); });
   stop.request_stop();
   EXPECT_EQ(ended.get().cause, ShellEnd::Cause::killed);
 }

@@ -24,8 +24,8 @@ struct GrantArgument {
 struct GuestArguments {
   std::vector<GrantArgument> grants;  // in the order they were given
   std::string image = "base";
-  unsigned cpus = 0;   // 0: the default
-  ByteSize memory;     // 0: the default
+  unsigned cpus = 0;  // 0: the default
+  ByteSize memory;    // 0: the default
   std::string hypervisor_uri;
   bool emulate = false;  // do not use KVM even where there is
 };
@@ -55,8 +55,8 @@ struct SessionsCommand {
   enum class Action { list, show, stop, resume, remove };
   Action action = Action::list;
   std::string id;
-  bool force = false;           // stop: kill when it does not end by itself
-  std::string base_url;         // resume: these may have moved since
+  bool force = false;    // stop: kill when it does not end by itself
+  std::string base_url;  // resume: these may have moved since
   std::filesystem::path key_file;
 };
 
@@ -78,7 +78,8 @@ struct DoctorCommand {
   GuestArguments guest;
 };
 
-using Command = std::variant<RunCommand, TaskCommand, SessionsCommand, EventsCommand, ImageCommand, DoctorCommand>;
+using Command =
+    std::variant<RunCommand, TaskCommand, SessionsCommand, EventsCommand, ImageCommand, DoctorCommand>;
 
 struct Arguments {
   Command command;

@@ -6,7 +6,8 @@
 
 namespace anchorhold::cli {
 
-// argv without the program's name; gives back the exit status. To be called once, before any thread is started.
+// argv without the program's name; gives back the exit status. To be called once, before any thread is
+// started.
 int run_program(const std::vector<std::string>& argv);
 
 }  // namespace anchorhold::cli

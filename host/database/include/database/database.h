@@ -1,5 +1,5 @@
-// SQLite with our errors: open, run, bind, step. For the host's own state (event log, sessions, tasks). A database or a
-// statement belongs to one thread at a time; a statement must not outlive its database.
+// SQLite with our errors: open, run, bind, step. For the host's own state (event log, sessions, tasks). A
+// database or a statement belongs to one thread at a time; a statement must not outlive its database.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ class Statement {
 class Database {
  public:
   enum class Mode { read_write, read_only };
-  // read_write makes the file (0600) when it is not there and switches it to WAL. read_only needs an existing file
-  // (not_found otherwise); it still takes part in the locking, so the folder must be the person's own.
+  // read_write makes the file (0600) when it is not there and switches it to WAL. read_only needs an existing
+  // file (not_found otherwise); it still takes part in the locking, so the folder must be the person's own.
   static Result<Database> open(const std::filesystem::path& file, Mode mode);
 
   // One or more statements without parameters or rows.

@@ -1,6 +1,6 @@
-// What a process that enforces a boundary reports, and the interface it reports through. Whoever refuses, allows, starts
-// or ends something makes an Event of a name in event_names.h and gives it to its EventSink before the effect is
-// acknowledged to anybody.
+// What a process that enforces a boundary reports, and the interface it reports through. Whoever refuses,
+// allows, starts or ends something makes an Event of a name in event_names.h and gives it to its EventSink
+// before the effect is acknowledged to anybody.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +19,22 @@ namespace anchorhold::events {
 using Value = std::variant<std::string, std::int64_t, bool, std::vector<std::string>>;
 using Attributes = std::map<std::string, Value, std::less<>>;
 
-// Attributes that many events have. Others are named by whoever writes them ("mount.name", "exec.id", "cause").
+// Attributes that many events have. Others are named by whoever writes them ("mount.name", "exec.id",
+// "cause").
 namespace key {
 inline constexpr std::string_view session_id = "session.id";
 inline constexpr std::string_view task_id = "task.id";
 inline constexpr std::string_view vm_id = "vm.id";
 inline constexpr std::string_view user_name = "user.name";  // set by the log itself
-inline constexpr std::string_view redacted = "event.redacted";  // names of attributes that were left out; set by the log
-inline constexpr std::string_view cause = "cause";          // one line for a person
-inline constexpr std::string_view guest_reported = "guest.reported.";  // prefix: said by the guest, believed by nobody
+inline constexpr std::string_view redacted =
+    "event.redacted";                               // names of attributes that were left out; set by the log
+inline constexpr std::string_view cause = "cause";  // one line for a person
+inline constexpr std::string_view guest_reported =
+    "guest.reported.";  // prefix: said by the guest, believed by nobody
 }  // namespace key
 
-// What a person may not want in a log. An attribute of a category that the log does not capture is left out before it is
-// stored; its name is kept in `event.redacted`.
+// What a person may not want in a log. An attribute of a category that the log does not capture is left out
+// before it is stored; its name is kept in `event.redacted`.
 enum class ContentCategory { prompts, arguments, results, paths };
 
 class Event {
@@ -70,15 +73,16 @@ class Event {
   std::map<std::string, ContentCategory, std::less<>> content_;
 };
 
-// Where events go. Safe from any thread. When recording a boundary event fails, what it stands for must not be done.
+// Where events go. Safe from any thread. When recording a boundary event fails, what it stands for must not
+// be done.
 class EventSink {
  public:
   virtual ~EventSink() = default;
   virtual Status record(Event event) = 0;
 };
 
-// Adds what is the same for everything in one session or task ("session.id", "task.id", "vm.id"). The sink behind it
-// must outlive it.
+// Adds what is the same for everything in one session or task ("session.id", "task.id", "vm.id"). The sink
+// behind it must outlive it.
 class ContextSink : public EventSink {
  public:
   ContextSink(EventSink& sink, Attributes context) : sink_(sink), context_(std::move(context)) {}

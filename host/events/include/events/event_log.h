@@ -1,13 +1,11 @@
-// The event log: one file per person, appended to by all of that person's Anchorhold processes, read by anybody of them.
-// SQLite in WAL mode. Each record holds its sequence number (1, 2, 3 … without gaps), wall and monotonic time, and the
-// SHA-256 of itself and of the record before it. The newest record that is certainly on the disk is also noted in a
-// second file (the anchor), so that a log cut short is found.
+// The event log: one file per person, appended to by all of that person's Anchorhold processes, read by
+// anybody of them. SQLite in WAL mode. Each record holds its sequence number (1, 2, 3 … without gaps), wall
+// and monotonic time, and the SHA-256 of itself and of the record before it. The newest record that is
+// certainly on the disk is also noted in a second file (the anchor), so that a log cut short is found.
 //
-// What verification cannot find: somebody with this person's rights who rewrites the whole chain and the anchor together.
-// For that, note the head that `verify` prints somewhere else and give it back to it later.
+// What verification cannot find: somebody with this person's rights who rewrites the whole chain and the
+// anchor together. For that, note the head that `verify` prints somewhere else and give it back to it later.
 #pragma once
-
-#include <sys/types.h>
 
 #include <chrono>
 #include <cstdint>
@@ -18,6 +16,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "base/clock.h"
@@ -26,13 +25,13 @@
 namespace anchorhold::events {
 
 struct LogOptions {
-  std::filesystem::path folder;           // made (0700) when it is not there
-  std::set<ContentCategory> captured{};   // content that is stored; nothing by default
-  const Clock* clock = nullptr;           // none: the system's
+  std::filesystem::path folder;          // made (0700) when it is not there
+  std::set<ContentCategory> captured{};  // content that is stored; nothing by default
+  const Clock* clock = nullptr;          // none: the system's
 };
 
-// Safe from any thread, and between processes. After record() returned, the event is in the log also when this process
-// is killed; a boundary event also when the power fails.
+// Safe from any thread, and between processes. After record() returned, the event is in the log also when
+// this process is killed; a boundary event also when the power fails.
 class EventLog : public EventSink {
  public:
   static Result<std::unique_ptr<EventLog>> open(LogOptions options);
@@ -63,7 +62,7 @@ struct Record {
 
 struct Filter {
   std::int64_t after = 0;  // sequence
-  std::string session{};     // empty: all
+  std::string session{};   // empty: all
   std::string task{};
   std::string name_prefix{};  // "anchorhold.vm"
   Severity at_least = Severity::info;
@@ -76,7 +75,8 @@ using Visit = std::function<bool(const Record&)>;
 
 // A log that is not there has no records.
 Status list(const std::filesystem::path& folder, const Filter& filter, const Visit& visit);
-// As list, then goes on with what is written, until `visit` says false or `stop_fd` becomes readable (-1: never).
+// As list, then goes on with what is written, until `visit` says false or `stop_fd` becomes readable (-1:
+// never).
 Status follow(const std::filesystem::path& folder, const Filter& filter, const Visit& visit, int stop_fd);
 
 struct Head {

@@ -1,19 +1,19 @@
-// The one table of event names. A name that is not here cannot be recorded: an Event is made from an entry of this table.
-// Names are those of OpenTelemetry's style; an entry also says how grave the event is and whether whoever caused it must
-// wait until it is on the disk.
+// The one table of event names. A name that is not here cannot be recorded: an Event is made from an entry of
+// this table. Names are those of OpenTelemetry's style; an entry also says how grave the event is and whether
+// whoever caused it must wait until it is on the disk.
 #pragma once
 
 #include <string_view>
 
 namespace anchorhold::events {
 
-// Allowed is info, refused is warn, a broken boundary or a failure of ours is error. The values are OpenTelemetry's
-// severity numbers (Logs Data Model, "Field: SeverityNumber").
+// Allowed is info, refused is warn, a broken boundary or a failure of ours is error. The values are
+// OpenTelemetry's severity numbers (Logs Data Model, "Field: SeverityNumber").
 enum class Severity { info = 9, warn = 13, error = 17 };
 std::string_view to_string(Severity severity);
 
-// boundary: recorded means on the disk. routine: recorded means in the log, on the disk with the next boundary event at
-// the latest; a power failure may lose it, the death of the process does not.
+// boundary: recorded means on the disk. routine: recorded means in the log, on the disk with the next
+// boundary event at the latest; a power failure may lose it, the death of the process does not.
 enum class Durability { boundary, routine };
 
 struct EventName {
@@ -22,7 +22,8 @@ struct EventName {
   Durability durability;
 };
 
-// A guest's life. `stop` carries the cause; `fail` is a guest that did not start or was lost, with the true cause.
+// A guest's life. `stop` carries the cause; `fail` is a guest that did not start or was lost, with the true
+// cause.
 inline constexpr EventName vm_start{"anchorhold.vm.start", Severity::info, Durability::boundary};
 inline constexpr EventName vm_ready{"anchorhold.vm.ready", Severity::info, Durability::boundary};
 inline constexpr EventName vm_stop{"anchorhold.vm.stop", Severity::info, Durability::boundary};
@@ -37,13 +38,15 @@ inline constexpr EventName exec_end{"anchorhold.exec.end", Severity::info, Durab
 
 // A folder given to a guest, and anything a guest tried there that was refused.
 inline constexpr EventName mount_grant{"anchorhold.mount.grant", Severity::info, Durability::boundary};
-inline constexpr EventName mount_violation{"anchorhold.mount.violation", Severity::warn, Durability::boundary};
+inline constexpr EventName mount_violation{"anchorhold.mount.violation", Severity::warn,
+                                           Durability::boundary};
 
 // A tool the model called, and what came of it.
 inline constexpr EventName tool_call{"anchorhold.tool.call", Severity::info, Durability::boundary};
 inline constexpr EventName tool_result{"anchorhold.tool.result", Severity::info, Durability::routine};
 
 // One request to a model. Name and attributes: OpenTelemetry GenAI semantic conventions.
-inline constexpr EventName model_call{"gen_ai.client.inference.operation.details", Severity::info, Durability::routine};
+inline constexpr EventName model_call{"gen_ai.client.inference.operation.details", Severity::info,
+                                      Durability::routine};
 
 }  // namespace anchorhold::events

@@ -1,5 +1,5 @@
-// The agent's way to files (agent/file_access.h), over a session's grants: the same policy and the same keepers as the
-// guest's own accesses, and it works without a guest.
+// The agent's way to files (agent/file_access.h), over a session's grants: the same policy and the same
+// keepers as the guest's own accesses, and it works without a guest.
 #pragma once
 
 #include "agent/file_access.h"

@@ -1,6 +1,6 @@
-// One guest from its start to its end: verified image, sealed devices, machine, the agent's stream, clock and mounts.
-// Either all of it is there or none: a start that fails anywhere leaves nothing running, and when any part of a running
-// guest is lost, the rest is ended and the first cause is kept.
+// One guest from its start to its end: verified image, sealed devices, machine, the agent's stream, clock and
+// mounts. Either all of it is there or none: a start that fails anywhere leaves nothing running, and when any
+// part of a running guest is lost, the rest is ended and the first cause is kept.
 #pragma once
 
 #include <chrono>
@@ -57,7 +57,8 @@ struct GuestParts {
   events::EventSink& events;
   const Clock& clock;
   std::function<Result<images::VerifiedImage>(const std::string& name)> verify_image;
-  std::function<Result<std::unique_ptr<vsock::VsockDevice>>(vsock::VsockDeviceSpec, vsock::VsockDeviceCallbacks)>
+  std::function<Result<std::unique_ptr<vsock::VsockDevice>>(vsock::VsockDeviceSpec,
+                                                            vsock::VsockDeviceCallbacks)>
       start_vsock = [](vsock::VsockDeviceSpec spec, vsock::VsockDeviceCallbacks callbacks) {
         return vsock::VsockDevice::start(std::move(spec), std::move(callbacks));
       };
@@ -67,9 +68,10 @@ struct GuestParts {
 
 class Guest {
  public:
-  // Blocks until the guest is ready. The thread that calls it must live as long as the guest: the sealed processes die
-  // with the thread that started them. A stop request is ErrorCode::cancelled.
-  static Result<std::unique_ptr<Guest>> start(const GuestSpec& spec, const GuestParts& parts, std::stop_token stop);
+  // Blocks until the guest is ready. The thread that calls it must live as long as the guest: the sealed
+  // processes die with the thread that started them. A stop request is ErrorCode::cancelled.
+  static Result<std::unique_ptr<Guest>> start(const GuestSpec& spec, const GuestParts& parts,
+                                              std::stop_token stop);
   // Ends the guest hard if it still runs.
   ~Guest();
   Guest(const Guest&) = delete;
@@ -91,8 +93,8 @@ class Guest {
   // Called once, on a thread of the guest's, when it was lost other than by stop().
   void on_lost(std::function<void(const std::string& cause)> callback);
 
-  // Lets commands end (SIGTERM, then SIGKILL after the grace), writes back the mounts, and ends the guest. Ok also when
-  // it was lost before. Blocks; on the thread that started it.
+  // Lets commands end (SIGTERM, then SIGKILL after the grace), writes back the mounts, and ends the guest. Ok
+  // also when it was lost before. Blocks; on the thread that started it.
   Status stop(std::string_view reason, std::chrono::milliseconds grace = std::chrono::milliseconds(0));
 
  private:
@@ -102,8 +104,8 @@ class Guest {
   std::unique_ptr<State> state_;
 };
 
-// What a guest gets when nobody says: half of what is available, at most 2 GiB, at least 512 MiB, in steps of 64 MiB.
-// `meminfo` is the text of /proc/meminfo (proc(5)).
+// What a guest gets when nobody says: half of what is available, at most 2 GiB, at least 512 MiB, in steps of
+// 64 MiB. `meminfo` is the text of /proc/meminfo (proc(5)).
 ByteSize default_memory(std::string_view meminfo);
 unsigned default_cpus();
 

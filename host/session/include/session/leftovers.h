@@ -6,8 +6,8 @@
 
 namespace anchorhold::session {
 
-// Removes the sockets and consoles below the runtime directory whose host is gone; gives back of how many guests. Every
-// start does it too.
+// Removes the sockets and consoles below the runtime directory whose host is gone; gives back of how many
+// guests. Every start does it too.
 std::size_t remove_leftovers(const std::filesystem::path& runtime_directory);
 
 }  // namespace anchorhold::session

@@ -1,11 +1,10 @@
 // Which process a record means, for as long as the record lives: a pid alone is reused.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 
 #include "base/error.h"
 #include "base/fd.h"

@@ -1,5 +1,6 @@
-// A session: what a person allowed for one command or one task, and the guest it runs in. The guest is started when it is
-// needed or ahead of need, and again when it was lost; the grants, the limits and the identity in the event log stay.
+// A session: what a person allowed for one command or one task, and the guest it runs in. The guest is
+// started when it is needed or ahead of need, and again when it was lost; the grants, the limits and the
+// identity in the event log stay.
 #pragma once
 
 #include <functional>
@@ -19,8 +20,8 @@ namespace anchorhold::session {
 
 struct SessionSpec {
   SessionId id;
-  TaskId task;                          // empty: none
-  std::vector<mounts::Grant> grants;    // judged, and held by their descriptors
+  TaskId task;                        // empty: none
+  std::vector<mounts::Grant> grants;  // judged, and held by their descriptors
   GuestSpec guest;
 };
 
@@ -32,7 +33,8 @@ struct SessionParts {
   std::function<Result<images::VerifiedImage>(const std::string& name)> verify_image;
   // On the worker.
   std::function<void(Stage)> progress = {};
-  std::function<void(const hypervisor::Capabilities&)> hypervisor_ready = {};  // before the first machine is made
+  std::function<void(const hypervisor::Capabilities&)> hypervisor_ready =
+      {};  // before the first machine is made
   // Where a test puts its own device.
   decltype(GuestParts::start_vsock) start_vsock = {};
 };
@@ -56,8 +58,8 @@ class Session {
 
   // Begins a start and returns at once; nothing when one is under way or the guest runs.
   void warm_up();
-  // The running guest; starts one when there is none, or none that lives. A failed start is tried again by the next call.
-  // The guest is in use for as long as the pointer lives; it must not outlive the session.
+  // The running guest; starts one when there is none, or none that lives. A failed start is tried again by
+  // the next call. The guest is in use for as long as the pointer lives; it must not outlive the session.
   Result<std::shared_ptr<Guest>> guest(std::stop_token stop = {});
   // The guest, if one runs now.
   std::shared_ptr<Guest> running_guest() const;
@@ -68,7 +70,8 @@ class Session {
   void exec_ended(const Guest& guest, const ExecId& exec, const Result<ExecStatus>& status);
 
   // Stops a start that is under way, ends the guest and waits for that. Later calls of guest() are cancelled.
-  void close(std::string_view reason = "its session ended", std::chrono::milliseconds grace = std::chrono::milliseconds(0));
+  void close(std::string_view reason = "its session ended",
+             std::chrono::milliseconds grace = std::chrono::milliseconds(0));
 
  private:
   struct State;

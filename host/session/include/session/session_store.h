@@ -1,5 +1,5 @@
-// The person's sessions, past and present: one SQLite file that all of that person's processes share. A session is one
-// `run` or one task (which keeps its session over every resumption); its guests come and go.
+// The person's sessions, past and present: one SQLite file that all of that person's processes share. A
+// session is one `run` or one task (which keeps its session over every resumption); its guests come and go.
 #pragma once
 
 #include <filesystem>
@@ -48,8 +48,8 @@ class SessionStore {
   SessionStore& operator=(SessionStore&&) noexcept;
   ~SessionStore();
 
-  // Owner, state and times are set here: this process runs it from now on. For an id that is known (a task that is
-  // resumed) the record is taken over; unavailable when another living process runs it.
+  // Owner, state and times are set here: this process runs it from now on. For an id that is known (a task
+  // that is resumed) the record is taken over; unavailable when another living process runs it.
   Status begin(SessionRecord record, const Clock& clock);
   Status end(const SessionId& id, std::string_view how, const Clock& clock);
 

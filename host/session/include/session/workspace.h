@@ -1,5 +1,5 @@
-// The agent's way to the guest (agent/workspace.h), over a session: commands start the guest when they need it, and when
-// there is none, say why.
+// The agent's way to the guest (agent/workspace.h), over a session: commands start the guest when they need
+// it, and when there is none, say why.
 #pragma once
 
 #include <map>
@@ -17,7 +17,8 @@ class SessionWorkspace : public agent::Workspace {
   explicit SessionWorkspace(Session& session) : session_(session) {}
 
   void warm_up() override { session_.warm_up(); }
-  Result<agent::ShellEnd> run(const agent::ShellCommand& command, const agent::OutputSink& sink, std::stop_token stop) override;
+  Result<agent::ShellEnd> run(const agent::ShellCommand& command, const agent::OutputSink& sink,
+                              std::stop_token stop) override;
   Result<agent::JobStart> start_job(const agent::ShellCommand& command, std::stop_token stop) override;
   Result<agent::JobState> poll_job(const agent::JobId& id, std::uint64_t offset, std::size_t max_bytes,
                                    std::chrono::milliseconds wait, std::stop_token stop) override;
