@@ -1,11 +1,10 @@
 #include "base/executor.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <pthread.h>
 #include <thread>
 
 namespace anchorhold {
@@ -53,7 +52,9 @@ SerialExecutor::~SerialExecutor() {
   state_->thread.join();
 }
 
-void SerialExecutor::post(Task task) { post_after(std::chrono::nanoseconds(0), std::move(task)); }
+void SerialExecutor::post(Task task) {
+  post_after(std::chrono::nanoseconds(0), std::move(task));
+}
 
 void SerialExecutor::post_after(std::chrono::nanoseconds delay, Task task) {
   {

@@ -1,12 +1,11 @@
 #include "base/fd.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 
 namespace anchorhold {
 namespace {
@@ -45,7 +44,8 @@ Status set_nonblocking(int fd, bool nonblocking) {
   int flags = fcntl(fd, F_GETFL);
   if (flags < 0) return fail_errno(errno, "reading descriptor flags");
   int wanted = nonblocking ? flags | O_NONBLOCK : flags & ~O_NONBLOCK;
-  if (wanted != flags && fcntl(fd, F_SETFL, wanted) != 0) return fail_errno(errno, "setting descriptor flags");
+  if (wanted != flags && fcntl(fd, F_SETFL, wanted) != 0)
+    return fail_errno(errno, "setting descriptor flags");
   return {};
 }
 

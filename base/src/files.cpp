@@ -1,13 +1,12 @@
 #include "base/files.h"
 
+#include <cerrno>
+#include <cstdlib>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstdlib>
 
 #include "base/id.h"
 
@@ -23,7 +22,8 @@ Result<std::string> read_file(const std::filesystem::path& path, std::size_t max
   std::string text;
   std::size_t used = 0;
   for (;;) {
-    text.resize(std::min(max_bytes + 1, std::max<std::size_t>(used + 4096, static_cast<std::size_t>(info.st_size) + 1)));
+    text.resize(std::min(max_bytes + 1,
+                         std::max<std::size_t>(used + 4096, static_cast<std::size_t>(info.st_size) + 1)));
     auto got = read_full(fd.get(), std::as_writable_bytes(std::span(text).subspan(used)));
     if (!got) return fail(with_context(got.error(), path.string()));
     used += *got;
@@ -49,7 +49,8 @@ Status write_file_atomic(const std::filesystem::path& path, std::string_view byt
     return fail(with_context(written.error(), fmt::format("writing {}", path.string())));
   }
   UniqueFd folder(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder || fsync(folder.get()) != 0) return fail_errno(errno, fmt::format("syncing {}", directory.string()));
+  if (!folder || fsync(folder.get()) != 0)
+    return fail_errno(errno, fmt::format("syncing {}", directory.string()));
   return {};
 }
 

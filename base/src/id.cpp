@@ -1,10 +1,9 @@
 #include "base/id.h"
 
-#include <sys/random.h>
-
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <sys/random.h>
 #include <vector>
 
 namespace anchorhold {
@@ -40,9 +39,9 @@ std::string random_hex(std::size_t bytes) {
 
 std::string new_short_id() {
   constexpr char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
-  auto seconds = std::chrono::duration_cast<std::chrono::seconds>(
-                     std::chrono::system_clock::now().time_since_epoch())
-                     .count();
+  auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
   std::string time_part(6, '0');
   for (int i = 5; i >= 0; --i, seconds /= 36) time_part[static_cast<std::size_t>(i)] = digits[seconds % 36];
   std::uint32_t raw[6];

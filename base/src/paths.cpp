@@ -1,11 +1,10 @@
 #include "base/paths.h"
 
+#include <cstdlib>
 #include <fmt/format.h>
 #include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cstdlib>
 
 #include "base/files.h"
 
@@ -32,9 +31,15 @@ Result<std::filesystem::path> xdg_directory(const char* variable, const char* fa
 
 }  // namespace
 
-Result<std::filesystem::path> config_directory() { return xdg_directory("XDG_CONFIG_HOME", ".config"); }
-Result<std::filesystem::path> cache_directory() { return xdg_directory("XDG_CACHE_HOME", ".cache"); }
-Result<std::filesystem::path> state_directory() { return xdg_directory("XDG_STATE_HOME", ".local/state"); }
+Result<std::filesystem::path> config_directory() {
+  return xdg_directory("XDG_CONFIG_HOME", ".config");
+}
+Result<std::filesystem::path> cache_directory() {
+  return xdg_directory("XDG_CACHE_HOME", ".cache");
+}
+Result<std::filesystem::path> state_directory() {
+  return xdg_directory("XDG_STATE_HOME", ".local/state");
+}
 
 Result<std::filesystem::path> runtime_directory() {
   std::filesystem::path path = fmt::format("/tmp/anchorhold-{}", getuid());
@@ -42,7 +47,8 @@ Result<std::filesystem::path> runtime_directory() {
     path = std::filesystem::path(value) / "anchorhold";
   ANCHORHOLD_CHECK(make_directories(path));
   struct stat info;
-  if (lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0)
+  if (lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
+      (info.st_mode & 077) != 0)
     return fail(ErrorCode::permission_denied,
                 fmt::format("{} is not a private folder of this user", path.string()),
                 fmt::format("remove it, or set XDG_RUNTIME_DIR to a private folder"));

@@ -1,5 +1,8 @@
 #include "base/process.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/close_range.h>
@@ -9,10 +12,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 extern char** environ;
 
@@ -25,10 +24,10 @@ struct ChildPlan {
   char* const* argv;
   char* const* environment;
   const char* working_directory;
-  int* sources;        // scratch copies, above every target
+  int* sources;  // scratch copies, above every target
   const int* targets;
   std::size_t count;
-  int lowest_free;     // first number above every target
+  int lowest_free;  // first number above every target
   bool new_group;
   bool die_with_parent;
   pid_t parent;
@@ -84,7 +83,8 @@ std::vector<char*> c_strings(const std::vector<std::string>& strings) {
 }  // namespace
 
 std::string to_string(ExitStatus status) {
-  if (status.signal != 0) return fmt::format("killed by signal {} ({})", status.signal, strsignal(status.signal));
+  if (status.signal != 0)
+    return fmt::format("killed by signal {} ({})", status.signal, strsignal(status.signal));
   return fmt::format("exit status {}", status.code);
 }
 
@@ -100,9 +100,18 @@ Result<Child> Child::spawn(const SpawnSpec& spec) {
     targets.push_back(passed.target_fd);
     lowest_free = std::max(lowest_free, passed.target_fd + 1);
   }
-  ChildPlan plan{spec.argv[0].c_str(), argv.data(), spec.environment ? environment.data() : environ,
-                 spec.working_directory.c_str(), sources.data(), targets.data(), sources.size(), lowest_free,
-                 spec.new_process_group, spec.die_with_parent, getpid(), errors.write_end.get()};
+  ChildPlan plan{spec.argv[0].c_str(),
+                 argv.data(),
+                 spec.environment ? environment.data() : environ,
+                 spec.working_directory.c_str(),
+                 sources.data(),
+                 targets.data(),
+                 sources.size(),
+                 lowest_free,
+                 spec.new_process_group,
+                 spec.die_with_parent,
+                 getpid(),
+                 errors.write_end.get()};
   pid_t pid = fork();
   if (pid < 0) return fail_errno(errno, "fork");
   if (pid == 0) run_child(plan);
@@ -124,7 +133,10 @@ Result<Child> Child::spawn(const SpawnSpec& spec) {
 }
 
 Child::Child(Child&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), pidfd_(std::move(other.pidfd_)), group_(other.group_), status_(other.status_) {}
+    : pid_(std::exchange(other.pid_, -1)),
+      pidfd_(std::move(other.pidfd_)),
+      group_(other.group_),
+      status_(other.status_) {}
 
 Child& Child::operator=(Child&& other) noexcept {
   std::swap(pid_, other.pid_);
@@ -144,7 +156,8 @@ std::optional<ExitStatus> Child::wait(std::chrono::milliseconds limit) {
   if (status_ || pid_ < 0) return status_;
   auto deadline = std::chrono::steady_clock::now() + limit;
   for (;;) {
-    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     pollfd entry{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
     int ready = poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30)));
     if (ready < 0 && errno == EINTR) continue;
@@ -169,6 +182,8 @@ void Child::kill(int signal) {
   ::kill(pid_, signal);
 }
 
-void Child::release() { pid_ = -1; }
+void Child::release() {
+  pid_ = -1;
+}
 
 }  // namespace anchorhold

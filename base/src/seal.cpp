@@ -1,18 +1,17 @@
 #include "base/seal.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/landlock.h>
+#include <memory>
 #include <seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <memory>
 
 #include "base/fd.h"
 
@@ -41,10 +40,9 @@ std::uint64_t file_rights(int abi) {
   return rights;
 }
 
-constexpr std::uint64_t read_rights =
-    LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
-constexpr std::uint64_t file_only_rights =
-    LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_READ_FILE | right_truncate | right_ioctl_dev;
+constexpr std::uint64_t read_rights = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
+constexpr std::uint64_t file_only_rights = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE |
+                                           LANDLOCK_ACCESS_FS_READ_FILE | right_truncate | right_ioctl_dev;
 
 Status restrict_files(const SealPolicy& policy, int abi) {
   RulesetAttributes attributes{file_rights(abi), abi >= 4 ? net_bind_connect : 0, abi >= 6 ? scope_all : 0};
@@ -65,7 +63,8 @@ Status restrict_files(const SealPolicy& policy, int abi) {
     if (syscall(SYS_landlock_add_rule, ruleset.get(), LANDLOCK_RULE_PATH_BENEATH, &rule, 0) != 0)
       return fail_errno(errno, "landlock_add_rule");
   }
-  if (syscall(SYS_landlock_restrict_self, ruleset.get(), 0) != 0) return fail_errno(errno, "landlock_restrict_self");
+  if (syscall(SYS_landlock_restrict_self, ruleset.get(), 0) != 0)
+    return fail_errno(errno, "landlock_restrict_self");
   return {};
 }
 
@@ -98,7 +97,8 @@ Status close_others(std::vector<int> kept) {
   for (int fd : kept) {
     if (fd < 0) continue;
     auto number = static_cast<unsigned>(fd);
-    if (number > next && syscall(SYS_close_range, next, number - 1, 0) != 0) return fail_errno(errno, "close_range");
+    if (number > next && syscall(SYS_close_range, next, number - 1, 0) != 0)
+      return fail_errno(errno, "close_range");
     next = number + 1;
   }
   if (syscall(SYS_close_range, next, ~0u, 0) != 0) return fail_errno(errno, "close_range");
@@ -141,15 +141,69 @@ void allow(SealPolicy& policy, std::initializer_list<const char*> names) {
 
 std::vector<SyscallRule> base_syscalls() {
   SealPolicy collected;
-  allow(collected, {"read", "readv", "pread64", "preadv", "write", "writev", "close", "dup", "fcntl", "fstat", "newfstatat",
-                    "lseek", "poll", "ppoll", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2",
-                    "eventfd2", "timerfd_create", "timerfd_settime", "timerfd_gettime",
-                    "brk", "munmap", "mremap", "madvise", "futex", "set_robust_list", "get_robust_list", "rseq",
-                    "clock_gettime", "clock_getres", "clock_nanosleep", "nanosleep", "gettimeofday", "time",
-                    "getpid", "gettid", "getuid", "geteuid", "getgid", "getegid", "getrandom", "sched_yield",
-                    "sched_getaffinity", "restart_syscall", "rt_sigreturn", "rt_sigaction", "rt_sigprocmask", "sigaltstack",
-                    "exit", "exit_group", "recvmsg", "sendmsg", "recvfrom", "sendto", "shutdown", "getsockopt",
-                    "membarrier", "prlimit64", "uname", "sysinfo"});
+  allow(collected, {"read",
+                    "readv",
+                    "pread64",
+                    "preadv",
+                    "write",
+                    "writev",
+                    "close",
+                    "dup",
+                    "fcntl",
+                    "fstat",
+                    "newfstatat",
+                    "lseek",
+                    "poll",
+                    "ppoll",
+                    "epoll_create1",
+                    "epoll_ctl",
+                    "epoll_wait",
+                    "epoll_pwait",
+                    "epoll_pwait2",
+                    "eventfd2",
+                    "timerfd_create",
+                    "timerfd_settime",
+                    "timerfd_gettime",
+                    "brk",
+                    "munmap",
+                    "mremap",
+                    "madvise",
+                    "futex",
+                    "set_robust_list",
+                    "get_robust_list",
+                    "rseq",
+                    "clock_gettime",
+                    "clock_getres",
+                    "clock_nanosleep",
+                    "nanosleep",
+                    "gettimeofday",
+                    "time",
+                    "getpid",
+                    "gettid",
+                    "getuid",
+                    "geteuid",
+                    "getgid",
+                    "getegid",
+                    "getrandom",
+                    "sched_yield",
+                    "sched_getaffinity",
+                    "restart_syscall",
+                    "rt_sigreturn",
+                    "rt_sigaction",
+                    "rt_sigprocmask",
+                    "sigaltstack",
+                    "exit",
+                    "exit_group",
+                    "recvmsg",
+                    "sendmsg",
+                    "recvfrom",
+                    "sendto",
+                    "shutdown",
+                    "getsockopt",
+                    "membarrier",
+                    "prlimit64",
+                    "uname",
+                    "sysinfo"});
   // No page becomes executable again, and none is made so.
   collected.syscalls.push_back({"mprotect", {{2, PROT_EXEC, 0}}});
   collected.syscalls.push_back({"mmap", {{2, PROT_EXEC, 0}}});
@@ -160,8 +214,8 @@ std::vector<SyscallRule> base_syscalls() {
   allow(collected, {"tgkill"});
 #ifdef ANCHORHOLD_SANITIZED
   // The sanitizers read /proc and map shadow memory while the program runs.
-  allow(collected, {"readlink", "readlinkat", "openat", "getdents64", "ptrace", "wait4", "prctl", "mmap", "mprotect", "clone", "pipe",
-                    "pipe2"});
+  allow(collected, {"readlink", "readlinkat", "openat", "getdents64", "ptrace", "wait4", "prctl", "mmap",
+                    "mprotect", "clone", "pipe", "pipe2"});
 #endif
   return collected.syscalls;
 }

@@ -1,9 +1,8 @@
 #include "base/units.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <charconv>
+#include <fmt/format.h>
 #include <limits>
 
 namespace anchorhold {
@@ -83,7 +82,8 @@ std::string to_string(ByteSize size) {
 std::string to_string(std::chrono::milliseconds duration) {
   auto count = duration.count();
   if (count < 1000) return fmt::format("{}ms", count);
-  if (count < 60'000) return count % 1000 ? fmt::format("{:.1f}s", count / 1000.0) : fmt::format("{}s", count / 1000);
+  if (count < 60'000)
+    return count % 1000 ? fmt::format("{:.1f}s", count / 1000.0) : fmt::format("{}s", count / 1000);
   if (count < 3'600'000) return fmt::format("{}m {}s", count / 60'000, count / 1000 % 60);
   return fmt::format("{}h {}m", count / 3'600'000, count / 60'000 % 60);
 }

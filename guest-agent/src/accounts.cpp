@@ -1,11 +1,10 @@
 #include "accounts.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <array>
 #include <charconv>
+#include <fmt/format.h>
 #include <optional>
+#include <unistd.h>
 
 #include "base/files.h"
 
@@ -18,7 +17,8 @@ std::optional<std::uint32_t> number(std::string_view text) {
   std::uint32_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   // The highest number means "no user" to the kernel.
-  if (error != std::errc() || end != text.data() + text.size() || text.empty() || value == ~0u) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || text.empty() || value == ~0u)
+    return std::nullopt;
   return value;
 }
 
@@ -64,11 +64,13 @@ Result<Account> find_account(std::string_view who, std::string_view passwd, std:
     auto gid = number((*entry)[3]);
     if (!uid || !gid || (*entry)[0].empty()) continue;
     if (wanted ? *uid != *wanted : (*entry)[0] != who) continue;
-    found = Account{std::string((*entry)[0]), *uid, *gid, std::string((*entry)[5]), std::string((*entry)[6]), {}};
+    found =
+        Account{std::string((*entry)[0]), *uid, *gid, std::string((*entry)[5]), std::string((*entry)[6]), {}};
   }
   if (!found) {
     if (!wanted && who != "root")
-      return fail(ErrorCode::not_found, fmt::format("no user {} in the guest", who), "use a name of its /etc/passwd");
+      return fail(ErrorCode::not_found, fmt::format("no user {} in the guest", who),
+                  "use a name of its /etc/passwd");
     std::uint32_t id = wanted.value_or(0);
     std::string name = default_wanted ? std::string(default_user) : id == 0 ? "root" : std::to_string(id);
     found = Account{name, id, id, "/", "/bin/sh", {}};

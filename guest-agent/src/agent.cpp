@@ -1,19 +1,17 @@
 #include "guest_agent/agent.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/vm_sockets.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <thread>
 #include <time.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <thread>
-
-#include <linux/vm_sockets.h>
 
 #include "boot.h"
 #include "service.h"
@@ -29,7 +27,9 @@ constexpr std::size_t most_message_bytes = 4u << 20;
 constexpr std::size_t input_window_bytes = 128 * 1024;
 constexpr int most_calls = 4096;
 
-void report(std::string_view text) { fmt::print(stderr, "anchorhold-guest: {}\n", text); }
+void report(std::string_view text) {
+  fmt::print(stderr, "anchorhold-guest: {}\n", text);
+}
 
 std::uint64_t monotonic_ns() {
   timespec now{};
@@ -60,7 +60,8 @@ std::unique_ptr<GroupTree> make_groups(Role role) {
 // A process takes about a megabyte at least, so that memory ends before a larger limit is reached.
 std::uint32_t default_process_limit(const GroupTree* groups) {
   if (groups == nullptr || !groups->process_limits()) return 0;
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(read_memory_info().total_bytes >> 20, 256, 4096));
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(read_memory_info().total_bytes >> 20, 256, 4096));
 }
 
 class Agent {
@@ -198,11 +199,13 @@ void open_standard_descriptors() {
 }  // namespace
 
 Status prepare_process(Role role) {
-  if (role == Role::hosted && prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return fail_errno(errno, "taking orphans");
+  if (role == Role::hosted && prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+    return fail_errno(errno, "taking orphans");
   sigset_t children;
   sigemptyset(&children);
   sigaddset(&children, SIGCHLD);
-  if (int error = pthread_sigmask(SIG_BLOCK, &children, nullptr)) return fail_errno(error, "blocking SIGCHLD");
+  if (int error = pthread_sigmask(SIG_BLOCK, &children, nullptr))
+    return fail_errno(error, "blocking SIGCHLD");
   if (signal(SIGPIPE, SIG_IGN) == SIG_ERR) return fail_errno(errno, "ignoring SIGPIPE");
   raise_descriptor_limit();
   open_standard_descriptors();
@@ -213,12 +216,16 @@ Status prepare_process(Role role) {
   return {};
 }
 
-Status boot_guest() { return boot(); }
+Status boot_guest() {
+  return boot();
+}
 
 Status run_agent(Role role, UniqueFd stream) {
   auto agent = ANCHORHOLD_TRY(Agent::create(role));
-  if (role == Role::hosted) ANCHORHOLD_CHECK(agent->serve(std::move(stream)));
-  else agent->dial();
+  if (role == Role::hosted)
+    ANCHORHOLD_CHECK(agent->serve(std::move(stream)));
+  else
+    agent->dial();
   return agent->run();
 }
 

@@ -1,8 +1,11 @@
 #include "boot.h"
 
+#include <cerrno>
+#include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <memory>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
@@ -11,10 +14,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <memory>
 
 #include "accounts.h"
 #include "base/fd.h"
@@ -38,7 +37,8 @@ Status mount_kernel_file_systems() {
 }
 
 Status mount_the_rest() {
-  ANCHORHOLD_CHECK(mount_at("devpts", "devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "mode=0620,gid=5,ptmxmode=0666"));
+  ANCHORHOLD_CHECK(
+      mount_at("devpts", "devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "mode=0620,gid=5,ptmxmode=0666"));
   ANCHORHOLD_CHECK(mount_at("tmpfs", "tmpfs", "/dev/shm", MS_NOSUID | MS_NODEV, "mode=1777"));
   ANCHORHOLD_CHECK(mount_at("tmpfs", "tmpfs", "/run", MS_NOSUID | MS_NODEV, "mode=0755,size=16m"));
   ANCHORHOLD_CHECK(mount_at("cgroup2", "cgroup2", group_mount, MS_NOSUID | MS_NODEV | MS_NOEXEC));
@@ -66,17 +66,18 @@ Result<std::string> read_command_line() {
 Status wait_for_device(const std::string& path) {
   constexpr int attempts = 500;
   for (int attempt = 0; access(path.c_str(), F_OK) != 0; ++attempt) {
-    if (attempt == attempts) return fail(ErrorCode::not_found, fmt::format("there is no {} after 5 seconds", path));
+    if (attempt == attempts)
+      return fail(ErrorCode::not_found, fmt::format("there is no {} after 5 seconds", path));
     usleep(10'000);
   }
   return {};
 }
 
-// Everything of the initramfs on its own file system: it is memory that nobody can use any more. The program itself
-// stays, because it runs.
+// Everything of the initramfs on its own file system: it is memory that nobody can use any more. The program
+// itself stays, because it runs.
 void remove_tree(int parent, const char* name, dev_t device) {
   UniqueFd directory(openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  struct stat info{};
+  struct stat info {};
   if (directory && fstat(directory.get(), &info) == 0 && info.st_dev == device) {
     std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(dup(directory.get())), closedir);
     while (dirent* entry = entries ? readdir(entries.get()) : nullptr) {
@@ -90,7 +91,7 @@ void remove_tree(int parent, const char* name, dev_t device) {
 }
 
 void free_initramfs(int old_root) {
-  struct stat info{};
+  struct stat info {};
   fstat(old_root, &info);
   std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(dup(old_root)), closedir);
   while (dirent* entry = entries ? readdir(entries.get()) : nullptr) {
@@ -120,7 +121,8 @@ Status move_onto_root(const BootWords& words) {
   ANCHORHOLD_CHECK(wait_for_device(words.root));
   std::uint64_t scratch = words.scratch_bytes.value_or(read_memory_info().total_bytes / 2);
   ANCHORHOLD_CHECK(mount_at("erofs", words.root.c_str(), "/below", MS_RDONLY | MS_NODEV));
-  ANCHORHOLD_CHECK(mount_at("tmpfs", "scratch", "/above", MS_NODEV, fmt::format("mode=0755,size={}", scratch)));
+  ANCHORHOLD_CHECK(
+      mount_at("tmpfs", "scratch", "/above", MS_NODEV, fmt::format("mode=0755,size={}", scratch)));
   for (const char* name : {"/above/upper", "/above/work", "/root.new"})
     if (mkdir(name, 0755) != 0) return fail_errno(errno, name);
   ANCHORHOLD_CHECK(mount_at("overlay", "root", "/root.new", MS_NODEV,
@@ -155,7 +157,8 @@ void make_home() {
   auto account = find_account("");
   if (!account || account->home == "/" || access(account->home.c_str(), F_OK) == 0) return;
   mkdir("/home", 0755);
-  if (mkdir(account->home.c_str(), 0755) == 0) (void)!chown(account->home.c_str(), account->uid, account->gid);
+  if (mkdir(account->home.c_str(), 0755) == 0)
+    (void)!chown(account->home.c_str(), account->uid, account->gid);
 }
 
 }  // namespace

@@ -8,8 +8,9 @@
 
 namespace anchorhold::guest {
 
-// Mounts what a system needs and, when the words name a root, moves onto it: the verified read-only file system below,
-// a bounded tmpfs above, nothing of the initramfs left but this program. Called once, by PID 1, while single-threaded.
+// Mounts what a system needs and, when the words name a root, moves onto it: the verified read-only file
+// system below, a bounded tmpfs above, nothing of the initramfs left but this program. Called once, by PID 1,
+// while single-threaded.
 Status boot();
 
 // Where boot() mounts the control groups.

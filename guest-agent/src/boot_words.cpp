@@ -1,8 +1,7 @@
 #include "boot_words.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
+#include <fmt/format.h>
 #include <utility>
 
 namespace anchorhold::guest {
@@ -40,11 +39,13 @@ Status take(BootWords& words, std::string_view name, std::string_view value) {
     std::uint64_t bytes = 0;
     auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), bytes);
     if (error != std::errc() || end != value.data() + value.size() || bytes == 0)
-      return fail(ErrorCode::invalid_argument, fmt::format("anchorhold.scratch={} is not a number of bytes", value));
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("anchorhold.scratch={} is not a number of bytes", value));
     words.scratch_bytes = bytes;
     return {};
   }
-  return fail(ErrorCode::invalid_argument, fmt::format("this agent does not know the word anchorhold.{}", name));
+  return fail(ErrorCode::invalid_argument,
+              fmt::format("this agent does not know the word anchorhold.{}", name));
 }
 
 }  // namespace

@@ -1,15 +1,14 @@
 #include "cgroup.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <signal.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
 #include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/files.h"
 
@@ -39,7 +38,8 @@ std::string read_text(int directory, const char* name) {
   return text;
 }
 
-// A file that is watched is read through the watched descriptor: that is what ends the kernel's notice of a change.
+// A file that is watched is read through the watched descriptor: that is what ends the kernel's notice of a
+// change.
 std::string read_watched(int fd) {
   std::string text(4096, '\0');
   ssize_t got = pread(fd, text.data(), text.size(), 0);
@@ -106,9 +106,13 @@ ExecGroup::~ExecGroup() {
   for (int attempt = 0; rmdir(path_.c_str()) != 0 && errno == EBUSY && attempt < 5; ++attempt) usleep(2000);
 }
 
-bool ExecGroup::populated() const { return keyed(read_watched(events_.get()), "populated") != 0; }
+bool ExecGroup::populated() const {
+  return keyed(read_watched(events_.get()), "populated") != 0;
+}
 
-void ExecGroup::kill() const { (void)write_text(path_ / "cgroup.kill", "1"); }
+void ExecGroup::kill() const {
+  (void)write_text(path_ / "cgroup.kill", "1");
+}
 
 void ExecGroup::signal(int number_of_signal) const {
   std::string text = read_text(directory_.get(), "cgroup.procs");
@@ -124,7 +128,9 @@ std::uint64_t ExecGroup::out_of_memory_kills() const {
   return keyed(read_text(directory_.get(), "memory.events"), "oom_kill");
 }
 
-std::uint64_t ExecGroup::refused_forks() const { return keyed(read_watched(process_events_.get()), "max"); }
+std::uint64_t ExecGroup::refused_forks() const {
+  return keyed(read_watched(process_events_.get()), "max");
+}
 
 GroupUsage ExecGroup::usage() const {
   GroupUsage usage;
@@ -157,10 +163,12 @@ Result<std::unique_ptr<GroupTree>> GroupTree::own(const std::filesystem::path& m
   tree->memory_limits_ = has_word(available, "memory");
   tree->process_limits_ = has_word(available, "pids");
   if (tree->memory_limits_) {
-    // What commands cannot have: room for the agent and the kernel, so that memory runs out for a command only.
+    // What commands cannot have: room for the agent and the kernel, so that memory runs out for a command
+    // only.
     std::uint64_t reserve = std::max<std::uint64_t>(32u << 20, memory_total_bytes / 16);
     reserve = std::min(reserve, memory_total_bytes / 4);
-    ANCHORHOLD_CHECK(write_text(agent / "memory.min", std::to_string(std::min<std::uint64_t>(reserve, 32u << 20))));
+    ANCHORHOLD_CHECK(
+        write_text(agent / "memory.min", std::to_string(std::min<std::uint64_t>(reserve, 32u << 20))));
     ANCHORHOLD_CHECK(write_text(tree->execs_ / "memory.max", std::to_string(memory_total_bytes - reserve)));
   }
   if (has_word(available, "cpu")) ANCHORHOLD_CHECK(write_text(agent / "cpu.weight", "10000"));
@@ -168,7 +176,8 @@ Result<std::unique_ptr<GroupTree>> GroupTree::own(const std::filesystem::path& m
 }
 
 Result<std::unique_ptr<GroupTree>> GroupTree::below_own_group() {
-  // proc(5): the line of the unified hierarchy starts with "0::"; mountinfo has " - cgroup2 " behind the mount point.
+  // proc(5): the line of the unified hierarchy starts with "0::"; mountinfo has " - cgroup2 " behind the
+  // mount point.
   UniqueFd self(open("/proc/self", O_PATH | O_DIRECTORY | O_CLOEXEC));
   std::string groups = read_text(self.get(), "cgroup");
   std::string mounts = read_text(self.get(), "mountinfo");
@@ -203,7 +212,8 @@ Result<std::unique_ptr<GroupTree>> GroupTree::below_own_group() {
   if (!procs || !parent_procs || !killer) return fail_errno(errno, tree->execs_.string());
   std::string available = controllers(tree->execs_);
   for (const char* name : {"memory", "pids"})
-    if (has_word(available, name)) (void)write_text(tree->execs_ / "cgroup.subtree_control", fmt::format("+{}", name));
+    if (has_word(available, name))
+      (void)write_text(tree->execs_ / "cgroup.subtree_control", fmt::format("+{}", name));
   tree->memory_limits_ = has_word(available, "memory");
   tree->process_limits_ = has_word(available, "pids");
   return tree;
@@ -224,7 +234,8 @@ Result<std::unique_ptr<ExecGroup>> GroupTree::make(const std::string& name, cons
   if (memory_limits_) {
     // All or nothing: what is left of a command after its largest process was killed is of no use to anybody.
     ANCHORHOLD_CHECK(write_text(path / "memory.oom.group", "1"));
-    if (limits.memory_bytes > 0) ANCHORHOLD_CHECK(write_text(path / "memory.max", std::to_string(limits.memory_bytes)));
+    if (limits.memory_bytes > 0)
+      ANCHORHOLD_CHECK(write_text(path / "memory.max", std::to_string(limits.memory_bytes)));
   }
   if (process_limits_ && limits.processes > 0) {
     ANCHORHOLD_CHECK(write_text(path / "pids.max", std::to_string(limits.processes)));

@@ -1,5 +1,5 @@
-// Control groups (cgroup v2, the kernel's admin-guide/cgroup-v2): one group holds everything a command started, so that
-// a kill misses nothing and a limit hits nobody else.
+// Control groups (cgroup v2, the kernel's admin-guide/cgroup-v2): one group holds everything a command
+// started, so that a kill misses nothing and a limit hits nobody else.
 #pragma once
 
 #include <cstdint>
@@ -57,9 +57,10 @@ class ExecGroup {
 // Where the groups of commands are made.
 class GroupTree {
  public:
-  // For PID 1: takes the whole hierarchy mounted at `mount`, moves the agent into a group with a reserve of memory and
-  // the larger share of processor time, and bounds what all commands together may use.
-  static Result<std::unique_ptr<GroupTree>> own(const std::filesystem::path& mount, std::uint64_t memory_total_bytes);
+  // For PID 1: takes the whole hierarchy mounted at `mount`, moves the agent into a group with a reserve of
+  // memory and the larger share of processor time, and bounds what all commands together may use.
+  static Result<std::unique_ptr<GroupTree>> own(const std::filesystem::path& mount,
+                                                std::uint64_t memory_total_bytes);
   // For an agent that is an ordinary process: a group below its own, where the system lets it make one.
   static Result<std::unique_ptr<GroupTree>> below_own_group();
   ~GroupTree();

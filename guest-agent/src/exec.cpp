@@ -1,12 +1,11 @@
 #include "exec.h"
 
+#include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cerrno>
 
 #include "process_search.h"
 #include "terminal.h"
@@ -14,7 +13,8 @@
 namespace anchorhold::guest {
 namespace {
 
-constexpr std::uint32_t ready_priority = 0x002;  // EPOLLPRI: how the kernel tells of a change in a control file
+constexpr std::uint32_t ready_priority =
+    0x002;  // EPOLLPRI: how the kernel tells of a change in a control file
 constexpr int output_pipe_bytes = 256 * 1024;
 constexpr std::chrono::milliseconds tree_end_step{20};
 constexpr std::chrono::milliseconds tree_end_limit{2000};
@@ -26,11 +26,14 @@ Result<UniqueFd> open_null(int flags) {
 }
 
 std::uint64_t nanoseconds(const timeval& time) {
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_usec) * 1000;
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(time.tv_usec) * 1000;
 }
 
 // So that the command may open /dev/stdout again: a pipe belongs to who made it.
-void give(int fd, uid_t owner) { (void)!fchown(fd, owner, static_cast<gid_t>(-1)); }
+void give(int fd, uid_t owner) {
+  (void)!fchown(fd, owner, static_cast<gid_t>(-1));
+}
 
 }  // namespace
 
@@ -47,7 +50,8 @@ void Exec::start(Watcher watcher) {
   if (auto opened = open_streams(); !opened) return finish_not_started({EIO, opened.error().message});
   if (plan_.time_limit.count() > 0) {
     time_limit_timer_ = machinery_.timers.after(plan_.time_limit, [this] {
-      kill(wire::ExecStatus::CAUSE_TIME_LIMIT, fmt::format("ran longer than {} ms", plan_.time_limit.count()));
+      kill(wire::ExecStatus::CAUSE_TIME_LIMIT,
+           fmt::format("ran longer than {} ms", plan_.time_limit.count()));
     });
   }
   spawn();
@@ -56,8 +60,8 @@ void Exec::start(Watcher watcher) {
 Status Exec::open_streams() {
   auto changed = [this] { on_output(); };
   if (plan_.terminal) {
-    Terminal pair = ANCHORHOLD_TRY(
-        open_terminal(plan_.terminal->rows(), plan_.terminal->columns(), plan_.account.uid));
+    Terminal pair =
+        ANCHORHOLD_TRY(open_terminal(plan_.terminal->rows(), plan_.terminal->columns(), plan_.account.uid));
     for (auto& side : child_side_) side = ANCHORHOLD_TRY(duplicate(pair.terminal.get()));
     UniqueFd reading = ANCHORHOLD_TRY(duplicate(pair.controller.get()));
     ANCHORHOLD_CHECK(outputs_[0].open(std::move(reading), changed));
@@ -75,7 +79,8 @@ Status Exec::open_streams() {
     child_side_[0] = ANCHORHOLD_TRY(open_null(O_RDONLY));
   }
   Pipe out = ANCHORHOLD_TRY(make_pipe());
-  // Room for the command to go on while a chunk is under way; where the system grants no more it stays as it is.
+  // Room for the command to go on while a chunk is under way; where the system grants no more it stays as it
+  // is.
   (void)fcntl(out.write_end.get(), F_SETPIPE_SZ, output_pipe_bytes);
   child_side_[1] = std::move(out.write_end);
   ANCHORHOLD_CHECK(outputs_[0].open(std::move(out.read_end), changed));
@@ -96,7 +101,8 @@ Status Exec::open_streams() {
   return {};
 }
 
-// On a worker: making a group and becoming a program may both take a while, the latter as long as a share's host takes.
+// On a worker: making a group and becoming a program may both take a while, the latter as long as a share's
+// host takes.
 void Exec::spawn() {
   program_.argv = std::move(plan_.argv);
   program_.environment = std::move(plan_.environment);
@@ -168,13 +174,14 @@ void Exec::watch_process_limit() {
     if (process_limit_timer_ != 0 || refused == 0) return;
     refused_at_first_ = refused;
     strikes_ = 0;
-    process_limit_timer_ = machinery_.timers.after(std::chrono::seconds(1), [this] { check_process_limit(); });
+    process_limit_timer_ =
+        machinery_.timers.after(std::chrono::seconds(1), [this] { check_process_limit(); });
   });
   if (watched) process_limit_watch_ = std::move(*watched);
 }
 
-// Hitting the limit once is an error for the command to handle. Staying there, with forks refused again and again, is a
-// fork bomb: it would never end by itself.
+// Hitting the limit once is an error for the command to handle. Staying there, with forks refused again and
+// again, is a fork bomb: it would never end by itself.
 void Exec::check_process_limit() {
   process_limit_timer_ = 0;
   if (!group_) return;
@@ -238,24 +245,28 @@ void Exec::on_leader_end(const ChildEnd& end) {
     }
     return notify_ended();
   }
-  if (kill_cause_) end_tree();
-  else wait_for_leftovers();
+  if (kill_cause_)
+    end_tree();
+  else
+    wait_for_leftovers();
 }
 
 void Exec::judge_end(const ChildEnd& end) {
   using S = wire::ExecStatus;
   bool signalled = WIFSIGNALED(end.status);
   bool killed = signalled && WTERMSIG(end.status) == SIGKILL;
-  if (signalled) status_.set_signal(WTERMSIG(end.status));
-  else status_.set_exit_code(WEXITSTATUS(end.status));
+  if (signalled)
+    status_.set_signal(WTERMSIG(end.status));
+  else
+    status_.set_exit_code(WEXITSTATUS(end.status));
   if (killed && kill_cause_) {
     status_.set_cause(*kill_cause_);
     status_.set_message(kill_reason_);
   } else if (killed && group_ && group_->out_of_memory_kills() > 0) {
     status_.set_cause(S::CAUSE_OUT_OF_MEMORY);
-    status_.set_message(plan_.limits.memory_bytes > 0
-                            ? fmt::format("needed more than its {} bytes of memory", plan_.limits.memory_bytes)
-                            : std::string("needed more memory than the guest has"));
+    status_.set_message(plan_.limits.memory_bytes > 0 ? fmt::format("needed more than its {} bytes of memory",
+                                                                    plan_.limits.memory_bytes)
+                                                      : std::string("needed more memory than the guest has"));
   } else {
     status_.set_cause(signalled ? S::CAUSE_SIGNALLED : S::CAUSE_EXITED);
   }
@@ -281,8 +292,10 @@ void Exec::wait_for_leftovers() {
   leftover_timer_ = machinery_.timers.after(leftover_quiet, [this] {
     leftover_timer_ = 0;
     // Bytes that a slow reader has not taken may be what a leftover process waits behind.
-    if (outputs_[0].drained() && outputs_[1].drained()) end_tree();
-    else wait_for_leftovers();
+    if (outputs_[0].drained() && outputs_[1].drained())
+      end_tree();
+    else
+      wait_for_leftovers();
   });
 }
 
@@ -337,22 +350,28 @@ void Exec::notify_ended() {
 }
 
 void Exec::when_ended(std::function<void(const wire::ExecStatus&)> callback) {
-  if (finished_) callback(status_);
-  else waiters_.push_back(std::move(callback));
+  if (finished_)
+    callback(status_);
+  else
+    waiters_.push_back(std::move(callback));
 }
 
 Output* Exec::output(wire::OutputStream stream) {
   switch (stream) {
-    case wire::OUTPUT_STREAM_STDOUT: return &outputs_[0];
-    case wire::OUTPUT_STREAM_STDERR: return &outputs_[1];
-    default: return nullptr;
+    case wire::OUTPUT_STREAM_STDOUT:
+      return &outputs_[0];
+    case wire::OUTPUT_STREAM_STDERR:
+      return &outputs_[1];
+    default:
+      return nullptr;
   }
 }
 
 Status Exec::signal(int number, wire::SignalExecRequest::Scope scope) {
   if (number < 1 || number > SIGRTMAX)
     return fail(ErrorCode::invalid_argument, fmt::format("{} is not a signal", number));
-  if (leader_ <= 0) return fail(ErrorCode::failed_precondition, fmt::format("command {} has not started", plan_.id));
+  if (leader_ <= 0)
+    return fail(ErrorCode::failed_precondition, fmt::format("command {} has not started", plan_.id));
   if (scope == wire::SignalExecRequest::SCOPE_TREE || (leader_ended_ && tree_lives())) {
     if (group_) {
       group_->signal(number);
@@ -361,7 +380,8 @@ Status Exec::signal(int number, wire::SignalExecRequest::Scope scope) {
     }
     return {};
   }
-  if (leader_ended_) return fail(ErrorCode::failed_precondition, fmt::format("command {} has ended", plan_.id));
+  if (leader_ended_)
+    return fail(ErrorCode::failed_precondition, fmt::format("command {} has ended", plan_.id));
   pid_t target = leader_;
   if (scope != wire::SignalExecRequest::SCOPE_LEADER) {
     pid_t group = controller_ ? foreground_group(controller_.get()) : leader_;
@@ -372,7 +392,8 @@ Status Exec::signal(int number, wire::SignalExecRequest::Scope scope) {
 }
 
 Status Exec::resize(const wire::TerminalSize& size) {
-  if (!controller_) return fail(ErrorCode::failed_precondition, fmt::format("command {} has no terminal", plan_.id));
+  if (!controller_)
+    return fail(ErrorCode::failed_precondition, fmt::format("command {} has no terminal", plan_.id));
   return resize_terminal(controller_.get(), size.rows(), size.columns());
 }
 

@@ -1,8 +1,8 @@
 // One command: its processes, its streams, its limits, and how it ended.
 //
-// A foreground command is over when its first process ends; what that left running is killed then, after its last output
-// was given time to arrive (leftover_quiet without new bytes, leftover_limit at most). A background command's tree lives
-// on until it ends by itself or is killed.
+// A foreground command is over when its first process ends; what that left running is killed then, after its
+// last output was given time to arrive (leftover_quiet without new bytes, leftover_limit at most). A
+// background command's tree lives on until it ends by itself or is killed.
 #pragma once
 
 #include <chrono>
@@ -69,7 +69,9 @@ class Exec : public std::enable_shared_from_this<Exec> {
     std::function<void(pid_t)> started;
     std::function<void(const wire::ExecStatus&)> ended;
   };
-  Exec(ExecPlan plan, const Machinery& machinery) : plan_(std::move(plan)), machinery_(machinery),
+  Exec(ExecPlan plan, const Machinery& machinery)
+      : plan_(std::move(plan)),
+        machinery_(machinery),
         outputs_{{machinery.loop, plan_.tail_bytes}, {machinery.loop, plan_.tail_bytes}} {}
   ~Exec();
 

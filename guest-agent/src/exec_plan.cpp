@@ -1,9 +1,8 @@
 // From a request to a plan: what the contract demands is checked here, before anything is made.
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
+#include <unistd.h>
 
 #include "exec.h"
 
@@ -31,12 +30,13 @@ Status check_strings(const wire::ExecRequest& request) {
     return fail(ErrorCode::invalid_argument, "a command needs either argv or shell_command");
   if (request.argv_size() > 0 && request.argv(0).empty())
     return fail(ErrorCode::invalid_argument, "the program's name is empty");
-  if (std::any_of(request.argv().begin(), request.argv().end(), has_zero) || has_zero(request.shell_command()) ||
-      has_zero(request.working_directory()))
+  if (std::any_of(request.argv().begin(), request.argv().end(), has_zero) ||
+      has_zero(request.shell_command()) || has_zero(request.working_directory()))
     return fail(ErrorCode::invalid_argument, "a command cannot contain a zero byte");
   for (const auto& [name, value] : request.environment()) {
     if (name.empty() || name.find('=') != name.npos || has_zero(name) || has_zero(value))
-      return fail(ErrorCode::invalid_argument, fmt::format("not a name of an environment variable: \"{}\"", name));
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("not a name of an environment variable: \"{}\"", name));
   }
   return {};
 }
@@ -52,15 +52,17 @@ SpawnError check_size(const ExecPlan& plan) {
     }
   }
   if (longest > most_bytes_in_one)
-    return {E2BIG, fmt::format("an argument of {} bytes is too long: one argument can have at most {} bytes", longest,
-                               most_bytes_in_one)};
+    return {E2BIG, fmt::format("an argument of {} bytes is too long: one argument can have at most {} bytes",
+                               longest, most_bytes_in_one)};
   if (total > most_bytes_in_all || plan.argv.size() + plan.environment.size() > most_strings)
-    return {E2BIG, fmt::format("the arguments and the environment take {} bytes: at most {} are possible", total,
-                               most_bytes_in_all)};
+    return {E2BIG, fmt::format("the arguments and the environment take {} bytes: at most {} are possible",
+                               total, most_bytes_in_all)};
   return {};
 }
 
-std::string shell() { return access("/bin/bash", X_OK) == 0 ? "/bin/bash" : "/bin/sh"; }
+std::string shell() {
+  return access("/bin/bash", X_OK) == 0 ? "/bin/bash" : "/bin/sh";
+}
 
 std::string shown_command(const wire::ExecRequest& request) {
   std::string text = request.shell_command().substr(0, shown_command_bytes + 1);
@@ -94,7 +96,8 @@ Status plan_streams(const wire::ExecRequest& request, ExecPlan& plan) {
     plan.terminal = request.terminal();
   }
   if (request.tail_bytes() > most_tail)
-    return fail(ErrorCode::invalid_argument, fmt::format("at most {} bytes of an output are kept", most_tail));
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("at most {} bytes of an output are kept", most_tail));
   plan.background = request.background();
   if (plan.background) plan.tail_bytes = request.tail_bytes() > 0 ? request.tail_bytes() : default_tail;
   return {};
@@ -110,8 +113,10 @@ Result<ExecPlan> plan_exec(const wire::ExecRequest& request, const Machinery& ma
   plan.id = request.exec_id();
   ANCHORHOLD_CHECK(plan_streams(request, plan));
   auto account = find_account(request.user());
-  if (account) plan.account = *account;
-  else plan.refused = {EINVAL, account.error().message};
+  if (account)
+    plan.account = *account;
+  else
+    plan.refused = {EINVAL, account.error().message};
   if (account && geteuid() != 0 && account->uid != geteuid())
     plan.refused = {EPERM, fmt::format("the agent is not root and cannot become {}", account->name)};
 
@@ -121,10 +126,11 @@ Result<ExecPlan> plan_exec(const wire::ExecRequest& request, const Machinery& ma
   auto environment = environment_of(request, plan.account);
   if (machinery.groups == nullptr) environment["ANCHORHOLD_EXEC_ID"] = plan.id;
   for (const auto& [name, value] : environment) plan.environment.push_back(name + "=" + value);
-  plan.candidates = candidates_for(plan.argv[0], environment.contains("PATH") ? environment["PATH"]
-                                                                              : std::string(default_path));
-  plan.working_directory = !request.working_directory().empty() ? request.working_directory()
-                           : access(plan.account.home.c_str(), X_OK) == 0 ? plan.account.home : "/";
+  plan.candidates = candidates_for(
+      plan.argv[0], environment.contains("PATH") ? environment["PATH"] : std::string(default_path));
+  plan.working_directory = !request.working_directory().empty()           ? request.working_directory()
+                           : access(plan.account.home.c_str(), X_OK) == 0 ? plan.account.home
+                                                                          : "/";
   if (plan.refused.error_number == 0) plan.refused = check_size(plan);
 
   plan.time_limit = std::chrono::milliseconds(std::min<std::uint64_t>(request.time_limit_ms(), 1ull << 40));

@@ -1,7 +1,6 @@
 #include "exec_table.h"
 
 #include <fmt/format.h>
-
 #include <utility>
 
 #include "base/id.h"
@@ -61,8 +60,10 @@ void ExecTable::on_ended(const std::string& id) {
   --running_;
   auto found = execs_.find(id);
   if (found != execs_.end()) {
-    if (found->second->background()) ended_background_.push_back(id);
-    else ended_.push_back({id, std::chrono::steady_clock::now()});
+    if (found->second->background())
+      ended_background_.push_back(id);
+    else
+      ended_.push_back({id, std::chrono::steady_clock::now()});
   }
   // Not here and now: the command that has just ended is still in its own function.
   if (sweep_ == 0) {
@@ -80,8 +81,10 @@ void ExecTable::drop_old() {
   std::deque<Ended> kept;
   while (!ended_.empty() && (ended_.size() > most_ended || now - ended_.front().time >= kept_after_end)) {
     auto found = execs_.find(ended_.front().id);
-    if (found != execs_.end() && found->second->has_readers()) kept.push_back(ended_.front());
-    else if (found != execs_.end()) execs_.erase(found);
+    if (found != execs_.end() && found->second->has_readers())
+      kept.push_back(ended_.front());
+    else if (found != execs_.end())
+      execs_.erase(found);
     ended_.pop_front();
   }
   ended_.insert(ended_.begin(), kept.begin(), kept.end());

@@ -1,5 +1,5 @@
-// All commands of the agent: those that run, background jobs until they are forgotten, and ended ones for as long as a
-// late reader of their outputs may come.
+// All commands of the agent: those that run, background jobs until they are forgotten, and ended ones for as
+// long as a late reader of their outputs may come.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,8 @@ class ExecTable {
   void start(const std::shared_ptr<Exec>& exec, Exec::Watcher watcher);
   // not_found names the id.
   Result<std::shared_ptr<Exec>> find(const std::string& id) const;
-  // Calls back once: at once when it is known, later when it is added, or with null when it did not come in time.
+  // Calls back once: at once when it is known, later when it is added, or with null when it did not come in
+  // time.
   void when_known(const std::string& id, std::function<void(std::shared_ptr<Exec>)> callback);
   void forget(const std::string& id);
   std::vector<std::shared_ptr<Exec>> all() const;

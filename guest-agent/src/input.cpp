@@ -1,8 +1,7 @@
 #include "input.h"
 
-#include <unistd.h>
-
 #include <cerrno>
+#include <unistd.h>
 #include <utility>
 
 namespace anchorhold::guest {
@@ -10,16 +9,17 @@ namespace anchorhold::guest {
 Result<std::unique_ptr<Input>> Input::create(vsock::EventLoop& loop, UniqueFd fd, Kind kind) {
   ANCHORHOLD_CHECK(set_nonblocking(fd.get()));
   std::unique_ptr<Input> input(new Input(std::move(fd), kind));
-  input->watch_ = ANCHORHOLD_TRY(loop.watch(input->fd_.get(), vsock::ready::writable | vsock::ready::edge,
-                                            [self = input.get()](std::uint32_t events) { self->on_events(events); }));
+  input->watch_ =
+      ANCHORHOLD_TRY(loop.watch(input->fd_.get(), vsock::ready::writable | vsock::ready::edge,
+                                [self = input.get()](std::uint32_t events) { self->on_events(events); }));
   return input;
 }
 
 Input::~Input() = default;
 
 void Input::on_events(std::uint32_t events) {
-  // The other end of a pipe is gone: an error. That of a terminal: a hang-up, which a terminal also reports before the
-  // command has opened it, but then there is nothing to write either.
+  // The other end of a pipe is gone: an error. That of a terminal: a hang-up, which a terminal also reports
+  // before the command has opened it, but then there is nothing to write either.
   if (events & vsock::ready::error || (kind_ == Kind::terminal && events & vsock::ready::hangup)) {
     give_up();
     return;

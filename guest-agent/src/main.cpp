@@ -1,11 +1,10 @@
 // anchorhold-guest: PID 1 of the guest. With --serve-fd N it is an ordinary process that serves the stream N.
-#include <fmt/format.h>
-#include <sys/reboot.h>
-#include <unistd.h>
-
 #include <charconv>
 #include <cstring>
+#include <fmt/format.h>
 #include <string_view>
+#include <sys/reboot.h>
+#include <unistd.h>
 
 #include "guest_agent/agent.h"
 
@@ -35,7 +34,8 @@ int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == "--serve-fd") {
     int fd = -1;
     auto [end, error] = std::from_chars(argv[2], argv[2] + std::strlen(argv[2]), fd);
-    if (error != std::errc() || *end != '\0' || fd < 3) return complain("--serve-fd needs a descriptor above 2");
+    if (error != std::errc() || *end != '\0' || fd < 3)
+      return complain("--serve-fd needs a descriptor above 2");
     auto status = run_hosted(fd);
     return status ? 0 : complain(status.error().message);
   }
@@ -43,7 +43,8 @@ int main(int argc, char** argv) {
     fmt::print("anchorhold-guest {}\n", ANCHORHOLD_VERSION);
     return 0;
   }
-  if (getpid() != 1) return complain("this program is the first process of a guest; --serve-fd N serves a stream");
+  if (getpid() != 1)
+    return complain("this program is the first process of a guest; --serve-fd N serves a stream");
   auto status = run_guest();
   // PID 1 must not simply end: the console keeps the reason, the host sees the machine go.
   complain(status ? "ended" : status.error().message);

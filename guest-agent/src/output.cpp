@@ -1,14 +1,15 @@
 #include "output.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-
 namespace anchorhold::guest {
 
-Output::~Output() { *alive_ = false; }
+Output::~Output() {
+  *alive_ = false;
+}
 
 Status Output::open(UniqueFd fd, std::function<void()> changed) {
   ANCHORHOLD_CHECK(set_nonblocking(fd.get()));
@@ -19,8 +20,8 @@ Status Output::open(UniqueFd fd, std::function<void()> changed) {
   return {};
 }
 
-// Watched only while it is empty and somebody waits. A pipe tells of every write to it, and a command that floods makes
-// thousands of them in the time that one chunk takes.
+// Watched only while it is empty and somebody waits. A pipe tells of every write to it, and a command that
+// floods makes thousands of them in the time that one chunk takes.
 void Output::arm() {
   if (readable_ || !fd_ || watch_) return;
   auto watch = loop_.watch(fd_.get(), vsock::ready::readable, [this](std::uint32_t) { on_events(); });
@@ -35,8 +36,8 @@ void Output::on_events() {
 
 bool Output::drained() const {
   if (ended_ || !fd_) return true;
-  // Not FIONREAD: what was written to a terminal is handed over by a worker of the kernel, and only reading and polling
-  // wait for that.
+  // Not FIONREAD: what was written to a terminal is handed over by a worker of the kernel, and only reading
+  // and polling wait for that.
   pollfd entry{.fd = fd_.get(), .events = POLLIN, .revents = 0};
   return poll(&entry, 1, 0) <= 0 || (entry.revents & POLLIN) == 0;
 }

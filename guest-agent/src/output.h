@@ -1,8 +1,8 @@
 // One output of one command: a pipe or a terminal on one side, readers on the other.
 //
-// Held back (foreground): bytes are read from the pipe only when a reader has room for them, so a slow reader fills the
-// pipe and the command waits. Nothing is kept here.
-// Kept (background): bytes are always read, and the last of them are kept up to a bound.
+// Held back (foreground): bytes are read from the pipe only when a reader has room for them, so a slow reader
+// fills the pipe and the command waits. Nothing is kept here. Kept (background): bytes are always read, and
+// the last of them are kept up to a bound.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,12 @@
 #include "process_search.h"
 
+#include <charconv>
 #include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <unistd.h>
-
-#include <charconv>
 #include <memory>
+#include <signal.h>
 #include <string_view>
+#include <unistd.h>
 
 #include "base/fd.h"
 
@@ -39,7 +38,8 @@ std::vector<pid_t> processes_of(const std::string& exec_id) {
     pid_t pid = 0;
     auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (error != std::errc() || end != name.data() + name.size() || pid <= 1 || pid == getpid()) continue;
-    if (environment_of(dirfd(proc.get()), entry->d_name).find(wanted) != std::string::npos) found.push_back(pid);
+    if (environment_of(dirfd(proc.get()), entry->d_name).find(wanted) != std::string::npos)
+      found.push_back(pid);
   }
   return found;
 }

@@ -1,10 +1,10 @@
-// Finding the processes of a command where there is no control group: by the variable ANCHORHOLD_EXEC_ID, which they
-// inherit. Good enough for an agent that runs outside a guest; a process may clear its environment and be missed.
+// Finding the processes of a command where there is no control group: by the variable ANCHORHOLD_EXEC_ID,
+// which they inherit. Good enough for an agent that runs outside a guest; a process may clear its environment
+// and be missed.
 #pragma once
 
-#include <sys/types.h>
-
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 namespace anchorhold::guest {

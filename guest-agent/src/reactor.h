@@ -1,5 +1,6 @@
-// Reactors of gRPC's callback interface whose every step happens on the agent's thread: gRPC's callbacks only post. A
-// reactor deletes itself there, after its last callback, so nothing on that thread can meet a dead one.
+// Reactors of gRPC's callback interface whose every step happens on the agent's thread: gRPC's callbacks only
+// post. A reactor deletes itself there, after its last callback, so nothing on that thread can meet a dead
+// one.
 #pragma once
 
 #include <functional>

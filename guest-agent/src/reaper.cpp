@@ -1,11 +1,10 @@
 #include "reaper.h"
 
+#include <cerrno>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cerrno>
 
 namespace anchorhold::guest {
 

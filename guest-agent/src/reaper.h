@@ -1,13 +1,13 @@
-// Ends of child processes. PID 1 gets every orphan of the guest as a child: each is reaped, and those that are the first
-// process of a command are reported to it. This is the only place that waits, so no status is ever taken by another.
+// Ends of child processes. PID 1 gets every orphan of the guest as a child: each is reaped, and those that
+// are the first process of a command are reported to it. This is the only place that waits, so no status is
+// ever taken by another.
 #pragma once
-
-#include <sys/resource.h>
-#include <sys/types.h>
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <sys/resource.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 #include "base/fd.h"

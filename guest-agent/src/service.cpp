@@ -1,13 +1,12 @@
 // The calls that are one question and one answer.
 #include "service.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <algorithm>
 
 #include "reactor.h"
 
@@ -16,18 +15,30 @@ namespace {
 
 grpc::StatusCode grpc_code(ErrorCode code) {
   switch (code) {
-    case ErrorCode::invalid_argument: return grpc::StatusCode::INVALID_ARGUMENT;
-    case ErrorCode::not_found: return grpc::StatusCode::NOT_FOUND;
-    case ErrorCode::already_exists: return grpc::StatusCode::ALREADY_EXISTS;
-    case ErrorCode::permission_denied: return grpc::StatusCode::PERMISSION_DENIED;
-    case ErrorCode::resource_exhausted: return grpc::StatusCode::RESOURCE_EXHAUSTED;
-    case ErrorCode::failed_precondition: return grpc::StatusCode::FAILED_PRECONDITION;
-    case ErrorCode::unavailable: return grpc::StatusCode::UNAVAILABLE;
-    case ErrorCode::deadline_exceeded: return grpc::StatusCode::DEADLINE_EXCEEDED;
-    case ErrorCode::cancelled: return grpc::StatusCode::CANCELLED;
-    case ErrorCode::data_loss: return grpc::StatusCode::DATA_LOSS;
-    case ErrorCode::unsupported: return grpc::StatusCode::UNIMPLEMENTED;
-    case ErrorCode::internal: return grpc::StatusCode::INTERNAL;
+    case ErrorCode::invalid_argument:
+      return grpc::StatusCode::INVALID_ARGUMENT;
+    case ErrorCode::not_found:
+      return grpc::StatusCode::NOT_FOUND;
+    case ErrorCode::already_exists:
+      return grpc::StatusCode::ALREADY_EXISTS;
+    case ErrorCode::permission_denied:
+      return grpc::StatusCode::PERMISSION_DENIED;
+    case ErrorCode::resource_exhausted:
+      return grpc::StatusCode::RESOURCE_EXHAUSTED;
+    case ErrorCode::failed_precondition:
+      return grpc::StatusCode::FAILED_PRECONDITION;
+    case ErrorCode::unavailable:
+      return grpc::StatusCode::UNAVAILABLE;
+    case ErrorCode::deadline_exceeded:
+      return grpc::StatusCode::DEADLINE_EXCEEDED;
+    case ErrorCode::cancelled:
+      return grpc::StatusCode::CANCELLED;
+    case ErrorCode::data_loss:
+      return grpc::StatusCode::DATA_LOSS;
+    case ErrorCode::unsupported:
+      return grpc::StatusCode::UNIMPLEMENTED;
+    case ErrorCode::internal:
+      return grpc::StatusCode::INTERNAL;
   }
   return grpc::StatusCode::UNKNOWN;
 }
@@ -94,7 +105,8 @@ class ShutdownReactor final : public LoopReactor<grpc::ServerUnaryReactor> {
     if (auto status = greeted(state_); !status) return finish(to_grpc(status));
     shutting_down_ = true;
     if (grace_.count() == 0) return kill_all();
-    for (const auto& exec : state_.execs.all()) (void)exec->signal(SIGTERM, wire::SignalExecRequest::SCOPE_TREE);
+    for (const auto& exec : state_.execs.all())
+      (void)exec->signal(SIGTERM, wire::SignalExecRequest::SCOPE_TREE);
     state_.machinery.timers.after(grace_, [this, alive = alive()] {
       if (*alive) kill_all();
     });
@@ -115,9 +127,13 @@ class ShutdownReactor final : public LoopReactor<grpc::ServerUnaryReactor> {
 
 }  // namespace
 
-grpc::Status to_grpc(const Error& error) { return grpc::Status(grpc_code(error.code), error.message, error.hint); }
+grpc::Status to_grpc(const Error& error) {
+  return grpc::Status(grpc_code(error.code), error.message, error.hint);
+}
 
-grpc::Status to_grpc(const Status& status) { return status ? grpc::Status::OK : to_grpc(status.error()); }
+grpc::Status to_grpc(const Status& status) {
+  return status ? grpc::Status::OK : to_grpc(status.error());
+}
 
 Status greeted(const AgentState& state) {
   if (!state.greeted) return fail(ErrorCode::failed_precondition, "Hello comes first");
@@ -128,23 +144,26 @@ Result<std::uint32_t> negotiate(const wire::HelloRequest& request) {
   const auto& host = request.protocol();
   std::uint32_t chosen = std::min(host.highest(), highest_protocol);
   if (chosen < std::max(host.lowest(), lowest_protocol) || chosen == 0)
-    return fail(ErrorCode::failed_precondition,
-                fmt::format("the host ({}) speaks versions {} to {} of the guest protocol, this guest ({}) versions {} to {}",
-                            request.host_version(), host.lowest(), host.highest(), ANCHORHOLD_VERSION,
-                            lowest_protocol, highest_protocol),
-                "build the guest image again with this version of the host");
+    return fail(
+        ErrorCode::failed_precondition,
+        fmt::format(
+            "the host ({}) speaks versions {} to {} of the guest protocol, this guest ({}) versions {} to {}",
+            request.host_version(), host.lowest(), host.highest(), ANCHORHOLD_VERSION, lowest_protocol,
+            highest_protocol),
+        "build the guest image again with this version of the host");
   return chosen;
 }
 
-grpc::ServerUnaryReactor* GuestService::Hello(grpc::CallbackServerContext* context, const wire::HelloRequest* request,
-                                              wire::HelloReply* reply) {
+grpc::ServerUnaryReactor* GuestService::Hello(grpc::CallbackServerContext* context,
+                                              const wire::HelloRequest* request, wire::HelloReply* reply) {
   auto* reactor = context->DefaultReactor();
   state_.loop.post([this, reactor, request, reply] {
     constexpr std::size_t longest_token = 64;
     auto version = negotiate(*request);
     if (!version) return reactor->Finish(to_grpc(version.error()));
     if (request->session_token().size() > longest_token)
-      return reactor->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "a token has at most 64 bytes"));
+      return reactor->Finish(
+          grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "a token has at most 64 bytes"));
     if (state_.greeted && state_.session_token != request->session_token())
       return reactor->Finish(
           grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "this guest belongs to another session"));
@@ -172,7 +191,8 @@ grpc::ServerUnaryReactor* GuestService::Hello(grpc::CallbackServerContext* conte
 }
 
 grpc::ServerUnaryReactor* GuestService::SignalExec(grpc::CallbackServerContext* context,
-                                                   const wire::SignalExecRequest* request, wire::SignalExecReply*) {
+                                                   const wire::SignalExecRequest* request,
+                                                   wire::SignalExecReply*) {
   return at_once(state_, context, [request](AgentState& state) -> Status {
     auto exec = ANCHORHOLD_TRY(state.execs.find(request->exec_id()));
     return exec->signal(request->signal(), request->scope());
@@ -201,12 +221,14 @@ grpc::ServerUnaryReactor* GuestService::KillExec(grpc::CallbackServerContext* co
   });
 }
 
-grpc::ServerUnaryReactor* GuestService::WaitExec(grpc::CallbackServerContext*, const wire::WaitExecRequest* request,
+grpc::ServerUnaryReactor* GuestService::WaitExec(grpc::CallbackServerContext*,
+                                                 const wire::WaitExecRequest* request,
                                                  wire::WaitExecReply* reply) {
   return new WaitReactor(state_, request->exec_id(), reply);
 }
 
-grpc::ServerUnaryReactor* GuestService::ListExecs(grpc::CallbackServerContext* context, const wire::ListExecsRequest*,
+grpc::ServerUnaryReactor* GuestService::ListExecs(grpc::CallbackServerContext* context,
+                                                  const wire::ListExecsRequest*,
                                                   wire::ListExecsReply* reply) {
   return at_once(state_, context, [reply](AgentState& state) -> Status {
     for (const auto& exec : state.execs.all()) *reply->add_execs() = exec->info();
@@ -215,7 +237,8 @@ grpc::ServerUnaryReactor* GuestService::ListExecs(grpc::CallbackServerContext* c
 }
 
 grpc::ServerUnaryReactor* GuestService::SetClock(grpc::CallbackServerContext* context,
-                                                 const wire::SetClockRequest* request, wire::SetClockReply* reply) {
+                                                 const wire::SetClockRequest* request,
+                                                 wire::SetClockReply* reply) {
   return at_once(state_, context, [request, reply](AgentState& state) -> Status {
     reply->set_previous_unix_time_ns(ANCHORHOLD_TRY(state.system.set_clock(request->unix_time_ns())));
     return {};
@@ -232,8 +255,8 @@ grpc::ServerUnaryReactor* GuestService::GetStatistics(grpc::CallbackServerContex
   });
 }
 
-grpc::ServerUnaryReactor* GuestService::Mount(grpc::CallbackServerContext* context, const wire::MountRequest* request,
-                                              wire::MountReply* reply) {
+grpc::ServerUnaryReactor* GuestService::Mount(grpc::CallbackServerContext* context,
+                                              const wire::MountRequest* request, wire::MountReply* reply) {
   return on_worker(state_, context, [request, reply](System& system) -> Status {
     reply->set_path(ANCHORHOLD_TRY(system.mount_share(*request)));
     return {};
@@ -242,14 +265,16 @@ grpc::ServerUnaryReactor* GuestService::Mount(grpc::CallbackServerContext* conte
 
 grpc::ServerUnaryReactor* GuestService::Unmount(grpc::CallbackServerContext* context,
                                                 const wire::UnmountRequest* request, wire::UnmountReply*) {
-  return on_worker(state_, context,
-                   [request](System& system) { return system.unmount_share(request->name(), request->detach()); });
+  return on_worker(state_, context, [request](System& system) {
+    return system.unmount_share(request->name(), request->detach());
+  });
 }
 
-grpc::ServerUnaryReactor* GuestService::Shutdown(grpc::CallbackServerContext*, const wire::ShutdownRequest* request,
-                                                 wire::ShutdownReply*) {
+grpc::ServerUnaryReactor* GuestService::Shutdown(grpc::CallbackServerContext*,
+                                                 const wire::ShutdownRequest* request, wire::ShutdownReply*) {
   constexpr std::uint32_t longest_grace_ms = 60'000;
-  return new ShutdownReactor(state_, std::chrono::milliseconds(std::min(request->grace_ms(), longest_grace_ms)));
+  return new ShutdownReactor(state_,
+                             std::chrono::milliseconds(std::min(request->grace_ms(), longest_grace_ms)));
 }
 
 }  // namespace anchorhold::guest

@@ -1,5 +1,5 @@
-// guest.proto served: decodes, checks sizes, and posts everything to the agent's one thread. gRPC's own threads never
-// wait and never touch the agent's state.
+// guest.proto served: decodes, checks sizes, and posts everything to the agent's one thread. gRPC's own
+// threads never wait and never touch the agent's state.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ struct AgentState {
   const Machinery& machinery;
   ExecTable& execs;
   System& system;
-  Workers& system_workers;  // for what may block: mounts, write-back
+  Workers& system_workers;              // for what may block: mounts, write-back
   std::function<void()> on_shutdown{};  // after the answer is out
   std::uint64_t ready_monotonic_ns = 0;
   bool greeted = false;
@@ -39,11 +39,14 @@ class GuestService final : public wire::Guest::CallbackService {
  public:
   explicit GuestService(AgentState& state) : state_(state) {}
 
-  grpc::ServerUnaryReactor* Hello(grpc::CallbackServerContext*, const wire::HelloRequest*, wire::HelloReply*) override;
-  grpc::ServerWriteReactor<wire::ExecEvent>* Exec(grpc::CallbackServerContext*, const wire::ExecRequest*) override;
+  grpc::ServerUnaryReactor* Hello(grpc::CallbackServerContext*, const wire::HelloRequest*,
+                                  wire::HelloReply*) override;
+  grpc::ServerWriteReactor<wire::ExecEvent>* Exec(grpc::CallbackServerContext*,
+                                                  const wire::ExecRequest*) override;
   grpc::ServerWriteReactor<wire::OutputChunk>* ReadOutput(grpc::CallbackServerContext*,
                                                           const wire::ReadOutputRequest*) override;
-  grpc::ServerReadReactor<wire::InputChunk>* WriteInput(grpc::CallbackServerContext*, wire::WriteInputReply*) override;
+  grpc::ServerReadReactor<wire::InputChunk>* WriteInput(grpc::CallbackServerContext*,
+                                                        wire::WriteInputReply*) override;
   grpc::ServerUnaryReactor* SignalExec(grpc::CallbackServerContext*, const wire::SignalExecRequest*,
                                        wire::SignalExecReply*) override;
   grpc::ServerUnaryReactor* ResizeTerminal(grpc::CallbackServerContext*, const wire::ResizeTerminalRequest*,
@@ -58,7 +61,8 @@ class GuestService final : public wire::Guest::CallbackService {
                                      wire::SetClockReply*) override;
   grpc::ServerUnaryReactor* GetStatistics(grpc::CallbackServerContext*, const wire::GetStatisticsRequest*,
                                           wire::GetStatisticsReply*) override;
-  grpc::ServerUnaryReactor* Mount(grpc::CallbackServerContext*, const wire::MountRequest*, wire::MountReply*) override;
+  grpc::ServerUnaryReactor* Mount(grpc::CallbackServerContext*, const wire::MountRequest*,
+                                  wire::MountReply*) override;
   grpc::ServerUnaryReactor* Unmount(grpc::CallbackServerContext*, const wire::UnmountRequest*,
                                     wire::UnmountReply*) override;
   grpc::ServerUnaryReactor* Shutdown(grpc::CallbackServerContext*, const wire::ShutdownRequest*,

@@ -79,11 +79,13 @@ class ExecReactor final : public LoopReactor<grpc::ServerWriteReactor<wire::Exec
   bool background_started_ = false;
 };
 
-// One chunk is on its way at a time; the next is read from the command only when gRPC has taken it, which it does when
-// the client's flow-control window has room.
-class OutputReactor final : public LoopReactor<grpc::ServerWriteReactor<wire::OutputChunk>>, public Output::Reader {
+// One chunk is on its way at a time; the next is read from the command only when gRPC has taken it, which it
+// does when the client's flow-control window has room.
+class OutputReactor final : public LoopReactor<grpc::ServerWriteReactor<wire::OutputChunk>>,
+                            public Output::Reader {
  public:
-  OutputReactor(AgentState& state, const wire::ReadOutputRequest& request) : LoopReactor(state), request_(request) {
+  OutputReactor(AgentState& state, const wire::ReadOutputRequest& request)
+      : LoopReactor(state), request_(request) {
     post([this] { begin(); });
   }
 
@@ -99,8 +101,9 @@ class OutputReactor final : public LoopReactor<grpc::ServerWriteReactor<wire::Ou
   void chunk(std::string data, std::uint64_t offset, bool more) override {
     chunk_.set_data(std::move(data));
     chunk_.set_offset(offset);
-    // With the hint gRPC asks for the next message when this one begins to leave, not when it has left. It would also
-    // keep a small message back to wait for more; a full chunk is larger than what it keeps (64 KiB).
+    // With the hint gRPC asks for the next message when this one begins to leave, not when it has left. It
+    // would also keep a small message back to wait for more; a full chunk is larger than what it keeps (64
+    // KiB).
     grpc::WriteOptions options;
     if (more) options.set_buffer_hint();
     StartWrite(&chunk_, options);
@@ -161,8 +164,10 @@ class InputReactor final : public LoopReactor<grpc::ServerReadReactor<wire::Inpu
   void OnReadDone(bool ok) override {
     post([this, ok] {
       if (finished()) return;
-      if (ok) take();
-      else end_of_input();
+      if (ok)
+        take();
+      else
+        end_of_input();
     });
   }
 
@@ -186,7 +191,8 @@ class InputReactor final : public LoopReactor<grpc::ServerReadReactor<wire::Inpu
     exec_ = std::move(exec);
     if (input() == nullptr) {
       if (exec_->ended()) return closed_by_command();
-      return finish(grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "the command was started without an input"));
+      return finish(
+          grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "the command was started without an input"));
     }
     input()->on_closed_by_command([this, alive = alive()] {
       if (*alive && !finished()) closed_by_command();
@@ -238,8 +244,8 @@ grpc::ServerWriteReactor<wire::ExecEvent>* GuestService::Exec(grpc::CallbackServ
   return new ExecReactor(state_, *request);
 }
 
-grpc::ServerWriteReactor<wire::OutputChunk>* GuestService::ReadOutput(grpc::CallbackServerContext*,
-                                                                      const wire::ReadOutputRequest* request) {
+grpc::ServerWriteReactor<wire::OutputChunk>* GuestService::ReadOutput(
+    grpc::CallbackServerContext*, const wire::ReadOutputRequest* request) {
   return new OutputReactor(state_, *request);
 }
 

@@ -1,5 +1,8 @@
 #include "spawn.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <grp.h>
@@ -12,10 +15,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "base/fd.h"
 
@@ -45,7 +44,8 @@ struct ChildPlan {
   Step step = Step::none;
 };
 
-// The raw calls: the C library's set*id would change all threads of the agent, whose memory the child still shares.
+// The raw calls: the C library's set*id would change all threads of the agent, whose memory the child still
+// shares.
 bool become_user(const ChildPlan& plan) {
   if (!plan.change_user) return true;
   return syscall(SYS_setgroups, plan.group_count, plan.groups) == 0 &&
@@ -86,7 +86,7 @@ int run_candidates(const ChildPlan& plan) {
     plan.step = step;
     _exit(127);
   };
-  struct sigaction ignore_none{};
+  struct sigaction ignore_none {};
   ignore_none.sa_handler = SIG_DFL;
   for (int number = 1; number < 65; ++number) sigaction(number, &ignore_none, nullptr);
   if (plan.group_procs >= 0) check(Step::group, write(plan.group_procs, "0", 1) == 1);
@@ -106,8 +106,9 @@ int run_candidates(const ChildPlan& plan) {
   __builtin_unreachable();
 }
 
-// clone3(2) and clone(2) by hand: the C library has no wrapper that may share memory without a stack of its own. The
-// child runs on the caller's stack below this frame while the caller waits, which is what vfork(2) does, too.
+// clone3(2) and clone(2) by hand: the C library has no wrapper that may share memory without a stack of its
+// own. The child runs on the caller's stack below this frame while the caller waits, which is what vfork(2)
+// does, too.
 __attribute__((always_inline)) inline long raw_call(long number, long first, long second, long third) {
   long result;
   register long r10 __asm__("r10") = 0;
@@ -148,17 +149,25 @@ std::vector<char*> c_strings(const std::vector<std::string>& strings) {
 
 std::string explain(const ProgramSpec& spec, Step step, int error) {
   switch (step) {
-    case Step::group: return fmt::format("entering the command's control group: {}", strerror(error));
-    case Step::session: return fmt::format("starting a session: {}", strerror(error));
-    case Step::terminal: return fmt::format("taking the terminal: {}", strerror(error));
-    case Step::descriptors: return fmt::format("passing the standard streams: {}", strerror(error));
-    case Step::user: return fmt::format("becoming user {}: {}", spec.uid, strerror(error));
-    case Step::directory: return fmt::format("working directory {}: {}", spec.working_directory, strerror(error));
+    case Step::group:
+      return fmt::format("entering the command's control group: {}", strerror(error));
+    case Step::session:
+      return fmt::format("starting a session: {}", strerror(error));
+    case Step::terminal:
+      return fmt::format("taking the terminal: {}", strerror(error));
+    case Step::descriptors:
+      return fmt::format("passing the standard streams: {}", strerror(error));
+    case Step::user:
+      return fmt::format("becoming user {}: {}", spec.uid, strerror(error));
+    case Step::directory:
+      return fmt::format("working directory {}: {}", spec.working_directory, strerror(error));
     case Step::none:
-    case Step::program: break;
+    case Step::program:
+      break;
   }
   if (error == E2BIG)
-    return "the arguments and the environment are too long: the kernel takes 2 MiB in all and 128 KiB in one string";
+    return "the arguments and the environment are too long: the kernel takes 2 MiB in all and 128 KiB in one "
+           "string";
   if (error == ENOENT && spec.argv[0].find('/') == std::string::npos)
     return fmt::format("{}: command not found", spec.argv[0]);
   return fmt::format("{}: {}", spec.argv[0], strerror(error));
@@ -186,9 +195,20 @@ SpawnResult spawn_program(const ProgramSpec& spec) {
   std::vector<char*> shell_argv{const_cast<char*>("sh"), nullptr};
   shell_argv.insert(shell_argv.end(), argv.begin() + 1, argv.end());
   constexpr rlim_t usual_open_files = 1024;
-  ChildPlan plan{candidates.data(), argv.data(), shell_argv.data(), environment.data(),
-                 spec.working_directory.c_str(), spec.standard, spec.controlling_terminal, -1, spec.change_user,
-                 spec.uid, spec.gid, spec.groups.data(), spec.groups.size(), usual_open_files};
+  ChildPlan plan{candidates.data(),
+                 argv.data(),
+                 shell_argv.data(),
+                 environment.data(),
+                 spec.working_directory.c_str(),
+                 spec.standard,
+                 spec.controlling_terminal,
+                 -1,
+                 spec.change_user,
+                 spec.uid,
+                 spec.gid,
+                 spec.groups.data(),
+                 spec.groups.size(),
+                 usual_open_files};
   UniqueFd procs;
   if (spec.group_directory >= 0)
     procs.reset(openat(spec.group_directory, "cgroup.procs", O_WRONLY | O_CLOEXEC));
@@ -200,8 +220,9 @@ SpawnResult spawn_program(const ProgramSpec& spec) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid < 0) {
     int error = static_cast<int>(-pid);
-    return {-1, {error, error == EAGAIN ? "no more processes are possible in the guest"
-                                        : fmt::format("making a process: {}", strerror(error))}};
+    return {-1,
+            {error, error == EAGAIN ? "no more processes are possible in the guest"
+                                    : fmt::format("making a process: {}", strerror(error))}};
   }
   SpawnResult result{static_cast<pid_t>(pid), {}};
   if (plan.step != Step::none) result.error = {plan.error, explain(spec, plan.step, plan.error)};

@@ -1,11 +1,10 @@
-// Starting a program: a child that shares our memory until it becomes the program (as vfork(2) does), born inside its
-// control group, with nothing of ours but three descriptors. Cheap enough for a hundred at once, and a full or slow
-// agent costs a command nothing.
+// Starting a program: a child that shares our memory until it becomes the program (as vfork(2) does), born
+// inside its control group, with nothing of ours but three descriptors. Cheap enough for a hundred at once,
+// and a full or slow agent costs a command nothing.
 #pragma once
 
-#include <sys/types.h>
-
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "base/error.h"
@@ -17,7 +16,7 @@ struct ProgramSpec {
   std::vector<std::string> environment;  // "K=V"
   std::vector<std::string> candidates;   // paths tried in this order; see candidates_for()
   std::string working_directory;
-  int standard[3] = {-1, -1, -1};  // each above 2; stay open here
+  int standard[3] = {-1, -1, -1};     // each above 2; stay open here
   bool controlling_terminal = false;  // standard[0] becomes it
   int group_directory = -1;           // of an ExecGroup; -1: none
   bool change_user = false;
@@ -39,8 +38,8 @@ struct SpawnResult {
   SpawnError error;
 };
 
-// Blocks until the program runs or could not be run. The child leads a session and a process group of its own; signals
-// are at their defaults. Never reaps.
+// Blocks until the program runs or could not be run. The child leads a session and a process group of its
+// own; signals are at their defaults. Never reaps.
 SpawnResult spawn_program(const ProgramSpec& spec);
 
 }  // namespace anchorhold::guest

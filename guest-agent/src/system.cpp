@@ -1,7 +1,14 @@
 #include "system.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <mutex>
+#include <set>
+#include <string_view>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/stat.h>
@@ -9,14 +16,6 @@
 #include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <charconv>
-#include <mutex>
-#include <set>
-#include <string_view>
 
 #include "base/fd.h"
 
@@ -104,7 +103,8 @@ class HostedSystem : public System {
 
  private:
   static tl::unexpected<Error> refuse(const char* what) {
-    return fail(ErrorCode::failed_precondition, fmt::format("this agent is not a guest's PID 1 and does not {}", what));
+    return fail(ErrorCode::failed_precondition,
+                fmt::format("this agent is not a guest's PID 1 and does not {}", what));
   }
 
   std::atomic<std::int64_t> ahead_ns_ = 0;
@@ -131,11 +131,16 @@ std::uint64_t field(std::string_view text, std::string_view name) {
 
 }  // namespace
 
-std::unique_ptr<System> guest_system() { return std::make_unique<GuestSystem>(); }
-std::unique_ptr<System> hosted_system() { return std::make_unique<HostedSystem>(); }
+std::unique_ptr<System> guest_system() {
+  return std::make_unique<GuestSystem>();
+}
+std::unique_ptr<System> hosted_system() {
+  return std::make_unique<HostedSystem>();
+}
 
 Status check_share_name(const std::string& name) {
-  bool printable = std::all_of(name.begin(), name.end(), [](unsigned char c) { return c >= 0x20 && c != 0x7f && c != '/'; });
+  bool printable = std::all_of(name.begin(), name.end(),
+                               [](unsigned char c) { return c >= 0x20 && c != 0x7f && c != '/'; });
   if (name.empty() || name.size() > 255 || name[0] == '.' || !printable)
     return fail(ErrorCode::invalid_argument, "not a name for a share below /mnt");
   return {};
@@ -150,7 +155,7 @@ void fill_statistics(wire::GetStatisticsReply& reply) {
   MemoryInfo memory = read_memory_info();
   reply.set_memory_total_bytes(memory.total_bytes);
   reply.set_memory_available_bytes(memory.available_bytes);
-  struct statvfs scratch{};
+  struct statvfs scratch {};
   if (statvfs("/", &scratch) == 0) {
     reply.set_scratch_total_bytes(scratch.f_blocks * scratch.f_frsize);
     reply.set_scratch_used_bytes((scratch.f_blocks - scratch.f_bfree) * scratch.f_frsize);
@@ -159,7 +164,7 @@ void fill_statistics(wire::GetStatisticsReply& reply) {
   clock_gettime(CLOCK_BOOTTIME, &uptime);
   reply.set_uptime_ns(static_cast<std::uint64_t>(uptime.tv_sec) * 1'000'000'000 +
                       static_cast<std::uint64_t>(uptime.tv_nsec));
-  struct sysinfo info{};
+  struct sysinfo info {};
   if (sysinfo(&info) == 0) {
     reply.set_load_1_minute(static_cast<double>(info.loads[0]) / (1 << SI_LOAD_SHIFT));
     reply.set_processes(info.procs);

@@ -1,11 +1,10 @@
 // What the agent does to the whole guest: its clock, its shares, its end; and what it knows of it.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <sys/types.h>
 
 #include "base/error.h"
 #include "proto/guest.pb.h"

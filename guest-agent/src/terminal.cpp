@@ -1,12 +1,11 @@
 #include "terminal.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
 
 namespace anchorhold::guest {
 
@@ -15,7 +14,8 @@ Result<Terminal> open_terminal(std::uint32_t rows, std::uint32_t columns, uid_t 
   pair.controller.reset(open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
   if (!pair.controller) return fail_errno(errno, "/dev/ptmx");
   int locked = 0;
-  if (ioctl(pair.controller.get(), TIOCSPTLCK, &locked) != 0) return fail_errno(errno, "unlocking a terminal");
+  if (ioctl(pair.controller.get(), TIOCSPTLCK, &locked) != 0)
+    return fail_errno(errno, "unlocking a terminal");
   // Not by path: /dev/pts may be another one than ours in the command's view.
   pair.terminal.reset(ioctl(pair.controller.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
   if (!pair.terminal) return fail_errno(errno, "opening a terminal");

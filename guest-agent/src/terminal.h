@@ -1,9 +1,8 @@
 // Pseudo-terminals (pty(7)).
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
+#include <sys/types.h>
 
 #include "base/error.h"
 #include "base/fd.h"

@@ -1,10 +1,9 @@
 #include "timers.h"
 
-#include <sys/timerfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 namespace anchorhold::guest {
 
@@ -36,8 +35,8 @@ void Timers::cancel(Id& id) {
 void Timers::arm() {
   itimerspec when{};
   if (!tasks_.empty()) {
-    auto left = std::max<std::chrono::nanoseconds>(tasks_.begin()->first.first - std::chrono::steady_clock::now(),
-                                                   std::chrono::nanoseconds(1));
+    auto left = std::max<std::chrono::nanoseconds>(
+        tasks_.begin()->first.first - std::chrono::steady_clock::now(), std::chrono::nanoseconds(1));
     when.it_value.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000);
     when.it_value.tv_nsec = static_cast<long>(left.count() % 1'000'000'000);
   }

@@ -1,5 +1,5 @@
-// A few threads for what may block: starting programs, mounting shares. Bounded, so that a hundred commands at once cost
-// a hundred queue entries, not a hundred threads.
+// A few threads for what may block: starting programs, mounting shares. Bounded, so that a hundred commands
+// at once cost a hundred queue entries, not a hundred threads.
 #pragma once
 
 #include <condition_variable>

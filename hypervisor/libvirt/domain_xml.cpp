@@ -93,7 +93,8 @@ class DomainWriter {
       element(domain_, "cpu", {{"mode", "host-passthrough"}, {"check", "none"}, {"migratable", "off"}});
     } else {
       auto cpu = element(domain_, "cpu", {{"mode", "maximum"}, {"check", "none"}});
-      // Translated 256-bit vectors cost more than they bring: numpy and its like choose the 128-bit ones without them.
+      // Translated 256-bit vectors cost more than they bring: numpy and its like choose the 128-bit ones
+      // without them.
       for (const char* feature : {"avx", "avx2"})
         element(cpu, "feature", {{"policy", "disable"}, {"name", feature}});
     }

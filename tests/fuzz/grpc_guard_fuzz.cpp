@@ -15,7 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   GrpcGuard whole(1000), pieces(1000);
   auto verdict = whole.inspect(bytes);
   std::string piecewise;
-  for (auto rest = bytes; !rest.empty() && piecewise.empty(); rest = rest.subspan(std::min(step, rest.size())))
+  for (auto rest = bytes; !rest.empty() && piecewise.empty();
+       rest = rest.subspan(std::min(step, rest.size())))
     piecewise = pieces.inspect(rest.first(std::min(step, rest.size())));
   if (verdict != piecewise) std::abort();
   return 0;

@@ -22,7 +22,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string_view passwd = rest.substr(0, rest.find('\0'));
   std::string_view group = rest.substr(std::min(rest.size(), passwd.size() + 1));
   if (auto account = find_account(who, passwd, group)) {
-    if (account->uid == ~0u || account->gid == ~0u || account->home.empty() || account->groups.size() > 64) std::abort();
+    if (account->uid == ~0u || account->gid == ~0u || account->home.empty() || account->groups.size() > 64)
+      std::abort();
   }
   std::string name(text);
   if (check_share_name(name) && (name.find('/') != name.npos || name.empty() || name == "..")) std::abort();

@@ -1,4 +1,5 @@
-// Runs a fuzz target over every file of its corpus: what was once found stays found, in builds without a fuzzer.
+// Runs a fuzz target over every file of its corpus: what was once found stays found, in builds without a
+// fuzzer.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

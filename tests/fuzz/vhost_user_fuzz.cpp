@@ -1,12 +1,11 @@
-// The bytes of the front end's connection, with a descriptor of shared memory or an event beside them where the input says
-// so: first byte of each step chooses, then come a length and so many bytes.
+// The bytes of the front end's connection, with a descriptor of shared memory or an event beside them where
+// the input says so: first byte of each step chooses, then come a length and so many bytes.
+#include <algorithm>
+#include <cstdint>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cstdint>
 #include <vector>
 
 #include "base/fd.h"

@@ -1,15 +1,14 @@
-// What a hostile guest does with its rings and packets, against the real device in this process: the front end negotiates,
-// then each step of the input makes one chain out of its own bytes. A stream from the start, a listening port, and a host
-// that reads a little give the packets something to hit.
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
+// What a hostile guest does with its rings and packets, against the real device in this process: the front
+// end negotiates, then each step of the input makes one chain out of its own bytes. A stream from the start,
+// a listening port, and a host that reads a little give the packets something to hit.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <poll.h>
 #include <stdexcept>
+#include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "base/fd.h"
@@ -24,8 +23,8 @@ using vsock::testing::FrontEnd;
 using vsock::testing::Packet;
 using vsock::testing::RingDescriptor;
 
-// Host to device: "listen", as the control protocol has it. Its layout is private to the device, so the message is
-// built by hand; a change of it shows as a target that refuses every dial.
+// Host to device: "listen", as the control protocol has it. Its layout is private to the device, so the
+// message is built by hand; a change of it shows as a target that refuses every dial.
 void send_control(int socket, std::uint32_t type, std::uint32_t port, std::uint32_t value) {
   std::uint32_t words[64] = {0x31564841, type, port, ~0u, 0, 0, value};
   (void)!send(socket, words, sizeof words, MSG_NOSIGNAL);
@@ -63,14 +62,16 @@ void step(Input& input, FrontEnd& front_end, std::uint16_t& head) {
   if (kind & 32) {  // raw descriptors of the input
     unsigned count = 1 + input.take(1) % 4;
     for (unsigned i = 0; i < count; ++i)
-      front_end.descriptor(ring, (head + i) % FrontEnd::entries) = {FrontEnd::guest_base + input.take(4), input.take(4),
-                                                                    static_cast<std::uint16_t>(input.take(1)),
-                                                                    static_cast<std::uint16_t>(input.take(2))};
+      front_end.descriptor(ring, (head + i) % FrontEnd::entries) = {
+          FrontEnd::guest_base + input.take(4), input.take(4), static_cast<std::uint16_t>(input.take(1)),
+          static_cast<std::uint16_t>(input.take(2))};
   } else {
-    std::uint32_t length = ring == 0 ? 512u : static_cast<std::uint32_t>(sizeof packet + std::min(packet.length, 512u));
+    std::uint32_t length =
+        ring == 0 ? 512u : static_cast<std::uint32_t>(sizeof packet + std::min(packet.length, 512u));
     front_end.descriptor(ring, head) = {at, length, write, 0};
   }
-  if (kind & 64) front_end.available(ring, 1) = static_cast<std::uint16_t>(front_end.available(ring, 1) + input.take(1));
+  if (kind & 64)
+    front_end.available(ring, 1) = static_cast<std::uint16_t>(front_end.available(ring, 1) + input.take(1));
   front_end.offer(ring, kind & 128 ? static_cast<std::uint16_t>(input.take(2)) : head);
   front_end.kick(ring);
 }

@@ -1,10 +1,9 @@
 #include "guest_harness.h"
 
-#include <fmt/format.h>
-#include <signal.h>
-
 #include <cstdlib>
 #include <filesystem>
+#include <fmt/format.h>
+#include <signal.h>
 #include <stdexcept>
 
 #include "base/files.h"
@@ -104,6 +103,8 @@ RealGuest& shared_guest() {
   return *shared;
 }
 
-void end_shared_guest() { shared.reset(); }
+void end_shared_guest() {
+  shared.reset();
+}
 
 }  // namespace anchorhold::testing

@@ -1,5 +1,6 @@
 // Real guests for tests, booted through the product's own rooms: a session starts the verified image that
-// ANCHORHOLD_TEST_IMAGE names, under libvirt, with the sealed vsock device, and gives the client of its agent.
+// ANCHORHOLD_TEST_IMAGE names, under libvirt, with the sealed vsock device, and gives the client of its
+// agent.
 #pragma once
 
 #include <memory>
@@ -47,8 +48,8 @@ class RealGuest {
   std::shared_ptr<session::Guest> guest_;
 };
 
-// One guest for all tests of a process that want no other; booted at the first use, and again when it was lost. Ended by
-// GuestEnvironment, which main() registers.
+// One guest for all tests of a process that want no other; booted at the first use, and again when it was
+// lost. Ended by GuestEnvironment, which main() registers.
 RealGuest& shared_guest();
 void end_shared_guest();
 

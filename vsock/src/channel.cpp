@@ -1,12 +1,11 @@
 #include "vsock/channel.h"
 
+#include <algorithm>
+#include <climits>
 #include <fcntl.h>
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/server_posix.h>
 #include <sys/socket.h>
-
-#include <algorithm>
-#include <climits>
 
 namespace anchorhold::vsock {
 namespace {
@@ -15,12 +14,16 @@ int milliseconds(std::chrono::milliseconds time) {
   return static_cast<int>(std::min<std::chrono::milliseconds::rep>(time.count(), INT_MAX));
 }
 
-int bytes(std::size_t count) { return static_cast<int>(std::min<std::size_t>(count, INT_MAX)); }
+int bytes(std::size_t count) {
+  return static_cast<int>(std::min<std::size_t>(count, INT_MAX));
+}
 
-// A compressed message counts by its compressed size, and grows without a bound when it is unpacked: none is accepted.
+// A compressed message counts by its compressed size, and grows without a bound when it is unpacked: none is
+// accepted.
 constexpr int identity_only = 1 << GRPC_COMPRESS_NONE;
 
-// gRPC takes the descriptor's number and closes it itself; it must be a connected, non-blocking stream socket.
+// gRPC takes the descriptor's number and closes it itself; it must be a connected, non-blocking stream
+// socket.
 Status check_stream(const UniqueFd& stream) {
   int type = 0;
   socklen_t size = sizeof type;
@@ -70,7 +73,8 @@ void prepare_server(grpc::ServerBuilder& builder, const ChannelLimits& limits) {
   builder.SetResourceQuota(quota);
   builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, identity_only);
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
-  // The client pings as the limits say, also when it has no call open; without this the server hangs up on it.
+  // The client pings as the limits say, also when it has no call open; without this the server hangs up on
+  // it.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              milliseconds(limits.keepalive_interval / 2));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

@@ -1,11 +1,10 @@
 #include "control_protocol.h"
 
-#include <fmt/format.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fmt/format.h>
+#include <sys/socket.h>
 
 namespace anchorhold::vsock {
 
@@ -36,7 +35,8 @@ Status send_control(int socket, const ControlMessage& message, int descriptor) {
   while (sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
     if (errno == EINTR) continue;
     if (errno == EAGAIN) return fail(ErrorCode::resource_exhausted, "the control socket is full");
-    if (errno == EPIPE || errno == ECONNRESET) return fail(ErrorCode::unavailable, "the control socket is closed");
+    if (errno == EPIPE || errno == ECONNRESET)
+      return fail(ErrorCode::unavailable, "the control socket is closed");
     return fail_errno(errno, "the control socket");
   }
   return {};

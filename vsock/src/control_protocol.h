@@ -1,5 +1,6 @@
-// What host and device say to each other on their SOCK_SEQPACKET socket: one fixed-size message a packet, one descriptor
-// with some of them. Both sides come from the same build; sizes and values are checked all the same.
+// What host and device say to each other on their SOCK_SEQPACKET socket: one fixed-size message a packet, one
+// descriptor with some of them. Both sides come from the same build; sizes and values are checked all the
+// same.
 #pragma once
 
 #include <array>
@@ -23,14 +24,14 @@ struct ControlMessage {
     cancel,          // id
     ask_statistics,  // id
     // device → host
-    sealed = 32,     // the process gave up its rights; values[0]: Landlock's version
-    accepted,        // port, values[0]: the guest's port; with the stream
-    refused,         // port, values[0]: how many times
-    dialed,          // id; with the stream
-    dial_failed,     // id; text
-    statistics,      // id, values in the order of VsockStatistics
-    violated,        // port, text
-    ended,           // code: an ErrorCode, or no_error; text
+    sealed = 32,  // the process gave up its rights; values[0]: Landlock's version
+    accepted,     // port, values[0]: the guest's port; with the stream
+    refused,      // port, values[0]: how many times
+    dialed,       // id; with the stream
+    dial_failed,  // id; text
+    statistics,   // id, values in the order of VsockStatistics
+    violated,     // port, text
+    ended,        // code: an ErrorCode, or no_error; text
   };
   static constexpr std::uint32_t expected_magic = 0x31564841;  // "AHV1"
   static constexpr std::uint32_t no_error = ~std::uint32_t{0};

@@ -1,19 +1,18 @@
 #include "vsock/device.h"
 
-#include <fmt/format.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <fmt/format.h>
 #include <future>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <thread>
+#include <unistd.h>
 
 #include "base/paths.h"
 #include "base/process.h"
@@ -31,9 +30,12 @@ constexpr std::chrono::seconds answer_limit(10);
 
 class ProcessVsockDevice final : public VsockDevice {
  public:
-  ProcessVsockDevice(VsockDeviceSpec spec, VsockDeviceCallbacks callbacks, std::unique_ptr<EventLoop> loop, UniqueFd control,
-                     Child child)
-      : spec_(std::move(spec)), callbacks_(std::move(callbacks)), loop_(std::move(loop)), control_(std::move(control)),
+  ProcessVsockDevice(VsockDeviceSpec spec, VsockDeviceCallbacks callbacks, std::unique_ptr<EventLoop> loop,
+                     UniqueFd control, Child child)
+      : spec_(std::move(spec)),
+        callbacks_(std::move(callbacks)),
+        loop_(std::move(loop)),
+        control_(std::move(control)),
         child_(std::move(child)) {}
   ~ProcessVsockDevice() override;
 
@@ -86,8 +88,10 @@ class ProcessVsockDevice final : public VsockDevice {
 };
 
 Status ProcessVsockDevice::serve() {
-  control_watch_ = ANCHORHOLD_TRY(loop_->watch(control_.get(), ready::readable, [this](std::uint32_t) { control_ready(); }));
-  pidfd_watch_ = ANCHORHOLD_TRY(loop_->watch(child_.pidfd(), ready::readable, [this](std::uint32_t) { process_ended(); }));
+  control_watch_ = ANCHORHOLD_TRY(
+      loop_->watch(control_.get(), ready::readable, [this](std::uint32_t) { control_ready(); }));
+  pidfd_watch_ = ANCHORHOLD_TRY(
+      loop_->watch(child_.pidfd(), ready::readable, [this](std::uint32_t) { process_ended(); }));
   thread_ = std::thread([this] { (void)loop_->run(); });
   return {};
 }
@@ -96,7 +100,8 @@ ProcessVsockDevice::~ProcessVsockDevice() {
   loop_->stop({});
   if (thread_.joinable()) thread_.join();
   for (auto& [id, dial] : dials_) dial.dialed(fail(ErrorCode::cancelled, "the vsock device was closed"));
-  for (auto& [id, question] : questions_) question.set_value(fail(ErrorCode::cancelled, "the vsock device was closed"));
+  for (auto& [id, question] : questions_)
+    question.set_value(fail(ErrorCode::cancelled, "the vsock device was closed"));
   dials_.clear();
   control_watch_ = {};
   pidfd_watch_ = {};
@@ -110,7 +115,8 @@ Status ProcessVsockDevice::send(const ControlMessage& message) {
 
 Status ProcessVsockDevice::listen(std::uint32_t port, Accept accept) {
   std::lock_guard lock(mutex_);
-  if (accepts_.contains(port)) return fail(ErrorCode::already_exists, fmt::format("vsock port {} is open already", port));
+  if (accepts_.contains(port))
+    return fail(ErrorCode::already_exists, fmt::format("vsock port {} is open already", port));
   ControlMessage message;
   message.type = Type::listen;
   message.port = port;
@@ -122,7 +128,8 @@ Status ProcessVsockDevice::listen(std::uint32_t port, Accept accept) {
 
 Status ProcessVsockDevice::unlisten(std::uint32_t port) {
   std::lock_guard lock(mutex_);
-  if (accepts_.erase(port) == 0) return fail(ErrorCode::not_found, fmt::format("vsock port {} is not open", port));
+  if (accepts_.erase(port) == 0)
+    return fail(ErrorCode::not_found, fmt::format("vsock port {} is not open", port));
   ControlMessage message;
   message.type = Type::unlisten;
   message.port = port;
@@ -139,8 +146,10 @@ void ProcessVsockDevice::dial(std::uint32_t port, std::chrono::milliseconds limi
   loop_->post([this, id, port, limit, shared] { start_dial(id, port, limit, std::move(*shared)); });
 }
 
-void ProcessVsockDevice::start_dial(std::uint64_t id, std::uint32_t port, std::chrono::milliseconds limit, Dialed dialed) {
-  PendingDial pending{std::move(dialed), UniqueFd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)), {}};
+void ProcessVsockDevice::start_dial(std::uint64_t id, std::uint32_t port, std::chrono::milliseconds limit,
+                                    Dialed dialed) {
+  PendingDial pending{
+      std::move(dialed), UniqueFd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)), {}};
   auto wait = std::max<std::chrono::milliseconds>(limit, std::chrono::milliseconds(1));
   itimerspec when{};
   when.it_value.tv_sec = wait.count() / 1000;
@@ -155,7 +164,8 @@ void ProcessVsockDevice::start_dial(std::uint64_t id, std::uint32_t port, std::c
       std::lock_guard lock(mutex_);
       (void)send(message);
     }
-    finish_dial(id, fail(ErrorCode::deadline_exceeded, fmt::format("the guest did not answer on vsock port {}", port)));
+    finish_dial(id, fail(ErrorCode::deadline_exceeded,
+                         fmt::format("the guest did not answer on vsock port {}", port)));
   });
   if (!watch) return pending.dialed(fail(std::move(watch).error()));
   pending.timer_watch = std::move(*watch);
@@ -256,7 +266,8 @@ Error ProcessVsockDevice::end_cause(ExitStatus status) const {
     return Error{ErrorCode::unavailable, "the virtual machine closed its vsock device", {}};
   if (last_words_ && last_words_->code <= static_cast<std::uint32_t>(ErrorCode::internal))
     return Error{static_cast<ErrorCode>(last_words_->code), "vsock device: " + last_words_->text(), {}};
-  return Error{ErrorCode::unavailable, fmt::format("the vsock device's process ended: {}", to_string(status)), {}};
+  return Error{
+      ErrorCode::unavailable, fmt::format("the vsock device's process ended: {}", to_string(status)), {}};
 }
 
 void ProcessVsockDevice::process_ended() {
@@ -286,17 +297,19 @@ Result<UniqueFd> VsockDevice::dial(std::uint32_t port, std::chrono::milliseconds
   return answer.get();
 }
 
-Result<std::unique_ptr<VsockDevice>> VsockDevice::start(VsockDeviceSpec spec, VsockDeviceCallbacks callbacks) {
+Result<std::unique_ptr<VsockDevice>> VsockDevice::start(VsockDeviceSpec spec,
+                                                        VsockDeviceCallbacks callbacks) {
   if (spec.program.empty()) spec.program = ANCHORHOLD_TRY(own_program("anchorhold-vsockd"));
   auto listener = ANCHORHOLD_TRY(listen_for_front_end(spec.socket_path));
   auto [ours, theirs] = ANCHORHOLD_TRY(socket_pair(SOCK_SEQPACKET));
   SpawnSpec spawn;
-  spawn.argv = {spec.program, "--cid", std::to_string(spec.guest_cid), "--control-fd", "3", "--listener-fd", "4"};
+  spawn.argv = {spec.program,    "--cid", std::to_string(spec.guest_cid), "--control-fd", "3",
+                "--listener-fd", "4"};
   if (spec.allow_weak) spawn.argv.push_back("--allow-weak");
   spawn.environment.emplace();
   spawn.descriptors = {{2, 2}, {theirs.get(), 3}, {listener.get(), 4}};
-  // Not with the thread that starts it, which may be a short-lived one: the device ends when the control socket closes,
-  // as it does when this process ends in whatever way.
+  // Not with the thread that starts it, which may be a short-lived one: the device ends when the control
+  // socket closes, as it does when this process ends in whatever way.
   spawn.die_with_parent = false;
   auto child = ANCHORHOLD_TRY(Child::spawn(spawn));
   theirs.reset();
@@ -310,12 +323,12 @@ Result<std::unique_ptr<VsockDevice>> VsockDevice::start(VsockDeviceSpec spec, Vs
   if (!first || !*first || (*first)->message.type != Type::sealed) {
     (void)unlink(spec.socket_path.c_str());
     auto status = child.wait(std::chrono::seconds(1));
-    return fail(ErrorCode::failed_precondition,
-                fmt::format("{} did not start: {}", spec.program.string(), status ? to_string(*status) : "no answer"));
+    return fail(ErrorCode::failed_precondition, fmt::format("{} did not start: {}", spec.program.string(),
+                                                            status ? to_string(*status) : "no answer"));
   }
   auto loop = ANCHORHOLD_TRY(EventLoop::create());
-  auto device = std::make_unique<ProcessVsockDevice>(std::move(spec), std::move(callbacks), std::move(loop), std::move(ours),
-                                                     std::move(child));
+  auto device = std::make_unique<ProcessVsockDevice>(std::move(spec), std::move(callbacks), std::move(loop),
+                                                     std::move(ours), std::move(child));
   ANCHORHOLD_CHECK(device->serve());
   return device;
 }

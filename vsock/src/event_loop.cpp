@@ -1,11 +1,10 @@
 #include "vsock/event_loop.h"
 
+#include <array>
+#include <cerrno>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#include <array>
-#include <cerrno>
 #include <utility>
 
 namespace anchorhold::vsock {
@@ -134,7 +133,8 @@ Status EventLoop::Watch::change(std::uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = (std::uint64_t{loop_->slots_[slot_].generation} << 32) | slot_;
-  if (epoll_ctl(loop_->epoll_.get(), EPOLL_CTL_MOD, fd_, &event) != 0) return fail_errno(errno, "watching a descriptor");
+  if (epoll_ctl(loop_->epoll_.get(), EPOLL_CTL_MOD, fd_, &event) != 0)
+    return fail_errno(errno, "watching a descriptor");
   return {};
 }
 

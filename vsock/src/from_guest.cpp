@@ -1,9 +1,8 @@
-// What the guest sends: packets of the tx ring. Nothing in them is believed; a ring or packet that no driver would make
-// ends the device, a stream that breaks its own rules is reset.
+// What the guest sends: packets of the tx ring. Nothing in them is believed; a ring or packet that no driver
+// would make ends the device, a stream that breaks its own rules is reset.
+#include <cstring>
 #include <fmt/format.h>
 #include <sys/socket.h>
-
-#include <cstring>
 
 #include "stream_device_core.h"
 
@@ -129,7 +128,8 @@ void StreamDeviceCore::take_request(const PacketHeader& header) {
   message.type = ControlMessage::Type::accepted;
   message.port = key.host_port;
   message.values[0] = key.guest_port;
-  if (!bridge(*stream, message)) return reset(*stream, true);  // out of descriptors, or the host does not keep up
+  if (!bridge(*stream, message))
+    return reset(*stream, true);  // out of descriptors, or the host does not keep up
   ++statistics_.accepted;
   stream->notices |= notice::response;
   enqueue(*stream);
@@ -161,7 +161,8 @@ void StreamDeviceCore::take_shutdown(Stream& stream, std::uint32_t flags) {
 }
 
 void StreamDeviceCore::take_reset(Stream& stream) {
-  // What the guest sent before it closed in order still reaches the host; the guest's own name for it is free again.
+  // What the guest sent before it closed in order still reaches the host; the guest's own name for it is free
+  // again.
   if (!stream.guest_sends && !stream.backlog.empty()) {
     auto node = streams_.extract(stream.key.value());
     orphans_[&stream] = std::move(node.mapped());
@@ -172,7 +173,8 @@ void StreamDeviceCore::take_reset(Stream& stream) {
 
 bool StreamDeviceCore::add_to_batch(Stream& stream, DescriptorChain& chain, std::uint32_t length) {
   const auto key = stream.key.value();
-  bool full = batch_bytes_ + length > limits_.stream_buffer || segments_.size() + chain.readable.size() > batch_segments;
+  bool full = batch_bytes_ + length > limits_.stream_buffer ||
+              segments_.size() + chain.readable.size() > batch_segments;
   if (batch_count_ > 0 && (batch_stream_ != &stream || full)) {
     std::swap(chain, single_);
     if (!flush_batch()) return false;
@@ -224,7 +226,8 @@ bool StreamDeviceCore::flush_batch() {
 }
 
 bool StreamDeviceCore::pass_guard(Stream& stream, std::size_t bytes) {
-  // What was looked at must be what is passed on: a copy, since the guest can write to its own memory meanwhile.
+  // What was looked at must be what is passed on: a copy, since the guest can write to its own memory
+  // meanwhile.
   inspected_.resize(bytes);
   copy_from(segments_, 0, inspected_);
   segments_.assign(1, iovec{inspected_.data(), bytes});

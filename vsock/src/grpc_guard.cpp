@@ -1,8 +1,7 @@
 #include "grpc_guard.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace anchorhold::vsock {
 namespace {
@@ -18,7 +17,8 @@ constexpr std::uint32_t prefix_size = 5;    // compressed flag and length, gRPC'
 std::string GrpcGuard::inspect(std::span<const std::byte> bytes) {
   if (at_start_ && !bytes.empty()) {
     at_start_ = false;
-    // A frame header begins with a length; one that begins like the preface would be a frame of five million bytes.
+    // A frame header begins with a length; one that begins like the preface would be a frame of five million
+    // bytes.
     if (bytes[0] == std::byte{'P'}) preface_left_ = preface_size;
   }
   while (!bytes.empty()) {

@@ -1,17 +1,18 @@
 #include "vsock/guest_memory.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-
 namespace anchorhold::vsock {
 namespace {
 
-bool overflows(std::uint64_t start, std::uint64_t length) { return length > ~std::uint64_t{0} - start; }
+bool overflows(std::uint64_t start, std::uint64_t length) {
+  return length > ~std::uint64_t{0} - start;
+}
 
 bool overlap(std::uint64_t a, std::uint64_t a_size, std::uint64_t b, std::uint64_t b_size) {
   return a < b + b_size && b < a + a_size;
@@ -28,7 +29,8 @@ Status check(std::span<const MemoryRegion> regions, std::uint64_t max_bytes) {
         overflows(region.mmap_offset, region.size))
       return fail(ErrorCode::invalid_argument, "a memory region goes beyond the end of the address space");
     if (region.size > max_bytes - total)
-      return fail(ErrorCode::resource_exhausted, fmt::format("the memory table is larger than {} bytes", max_bytes));
+      return fail(ErrorCode::resource_exhausted,
+                  fmt::format("the memory table is larger than {} bytes", max_bytes));
     total += region.size;
     for (std::size_t j = 0; j < i; ++j) {
       const auto& other = regions[j];
@@ -47,8 +49,8 @@ Result<std::shared_ptr<const GuestMemory>> GuestMemory::map(std::span<const Memo
                                                             std::uint64_t max_bytes) {
   ANCHORHOLD_CHECK(check(regions, max_bytes));
   if (descriptors.size() != regions.size())
-    return fail(ErrorCode::invalid_argument,
-                fmt::format("{} memory regions came with {} descriptors", regions.size(), descriptors.size()));
+    return fail(ErrorCode::invalid_argument, fmt::format("{} memory regions came with {} descriptors",
+                                                         regions.size(), descriptors.size()));
   std::shared_ptr<GuestMemory> memory(new GuestMemory);
   for (std::size_t i = 0; i < regions.size(); ++i) {
     const auto& region = regions[i];
@@ -65,8 +67,8 @@ Result<std::shared_ptr<const GuestMemory>> GuestMemory::map(std::span<const Memo
     if (overflows(length, page)) return fail(ErrorCode::invalid_argument, "a memory region is too long");
     length = (length + page - 1) / page * page;
     // The kernel chooses the place, so that nothing of ours can be covered.
-    void* mapping = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptors[i].get(),
-                         static_cast<off_t>(start));
+    void* mapping = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                         descriptors[i].get(), static_cast<off_t>(start));
     if (mapping == MAP_FAILED) return fail_errno(errno, "mapping guest memory");
     (void)madvise(mapping, length, MADV_DONTDUMP);
     memory->regions_.push_back(

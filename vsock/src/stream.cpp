@@ -1,9 +1,8 @@
 #include "stream.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <sys/socket.h>
 
 #include "vsock/virtqueue.h"
 
@@ -24,7 +23,9 @@ ssize_t send_segments(int socket, std::span<const iovec> segments) {
   return sent;
 }
 
-bool no_room_now(int error) { return error == EAGAIN || error == ENOBUFS || error == ENOMEM; }
+bool no_room_now(int error) {
+  return error == EAGAIN || error == ENOBUFS || error == ENOMEM;
+}
 
 }  // namespace
 

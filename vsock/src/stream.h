@@ -1,13 +1,12 @@
-// One stream between the guest and a unix socket of the host: its socket, its credit both ways, what is still to be said
-// to the guest, and how far each of its four ends is closed. Knows nothing of rings.
+// One stream between the guest and a unix socket of the host: its socket, its credit both ways, what is still
+// to be said to the guest, and how far each of its four ends is closed. Knows nothing of rings.
 #pragma once
-
-#include <sys/uio.h>
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <sys/uio.h>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -23,7 +22,8 @@ struct StreamKey {
   std::uint64_t value() const { return (std::uint64_t{host_port} << 32) | guest_port; }
 };
 
-// Bytes of the guest that the host's socket had no room for: a ring of fixed size that exists only while it holds some.
+// Bytes of the guest that the host's socket had no room for: a ring of fixed size that exists only while it
+// holds some.
 class Backlog {
  public:
   bool empty() const { return size_ == 0; }
@@ -55,7 +55,7 @@ struct Stream {
   enum class State {
     requesting,  // the host dials, the guest has not answered
     open,
-    lingering,   // closed at the host's side; waits for the guest to say so too
+    lingering,  // closed at the host's side; waits for the guest to say so too
   };
 
   Stream(StreamKey k, std::uint32_t buffer) : key(k), buffer_size(buffer) {}
@@ -73,7 +73,8 @@ struct Stream {
   // Whether the guest keeps to the credit it was given, if it sends so many bytes more.
   bool within_credit(std::uint32_t more) const { return received - announced + more <= buffer_size; }
 
-  // Bytes from the guest, to the socket as far as it has room, the rest to the backlog. False: guest memory is not there.
+  // Bytes from the guest, to the socket as far as it has room, the rest to the backlog. False: guest memory
+  // is not there.
   bool deliver(std::span<const iovec> segments, std::size_t bytes);
   // The socket has room again.
   void drain();
@@ -84,7 +85,9 @@ struct Stream {
   // Something can be done about it: send it, or ask for credit.
   bool data_due() const { return data_waiting() && (credit() > 0 || !credit_requested); }
   // SHUTDOWN flags that the guest should know of.
-  std::uint32_t shutdown_flags() const { return (host_receives ? 0 : shutdown_receive) | (host_sends ? 0 : shutdown_send); }
+  std::uint32_t shutdown_flags() const {
+    return (host_receives ? 0 : shutdown_receive) | (host_sends ? 0 : shutdown_send);
+  }
   bool shutdown_due() const { return state == State::open && shutdown_flags() & ~shutdown_told; }
 
   StreamKey key;
@@ -96,7 +99,7 @@ struct Stream {
   bool end_told = false;   // the host will write no more: what is in the socket is the rest
   bool hangup = false;     // the host closed its end wholly
   bool watching_room = false;
-  bool queued = false;     // in the device's list of streams with work
+  bool queued = false;  // in the device's list of streams with work
   unsigned notices = 0;
   std::uint32_t appetite = 4;  // buffers to take at the next read; grows while reads fill them
 

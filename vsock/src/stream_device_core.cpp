@@ -1,13 +1,12 @@
 #include "stream_device_core.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
 
 namespace anchorhold::vsock {
 namespace {
@@ -20,7 +19,8 @@ constexpr int socket_buffer = 212992;
 
 }  // namespace
 
-Result<std::unique_ptr<StreamDevice>> StreamDevice::create(EventLoop& loop, UniqueFd control, std::uint32_t guest_cid,
+Result<std::unique_ptr<StreamDevice>> StreamDevice::create(EventLoop& loop, UniqueFd control,
+                                                           std::uint32_t guest_cid,
                                                            StreamDeviceLimits limits) {
   if (guest_cid < 3 || guest_cid == ~std::uint32_t{0})
     return fail(ErrorCode::invalid_argument, fmt::format("{} is not a guest's cid", guest_cid));
@@ -29,7 +29,8 @@ Result<std::unique_ptr<StreamDevice>> StreamDevice::create(EventLoop& loop, Uniq
   return device;
 }
 
-StreamDeviceCore::StreamDeviceCore(EventLoop& loop, UniqueFd control, std::uint32_t guest_cid, StreamDeviceLimits limits)
+StreamDeviceCore::StreamDeviceCore(EventLoop& loop, UniqueFd control, std::uint32_t guest_cid,
+                                   StreamDeviceLimits limits)
     : loop_(loop),
       control_(std::move(control)),
       guest_cid_(guest_cid),
@@ -42,14 +43,15 @@ StreamDeviceCore::StreamDeviceCore(EventLoop& loop, UniqueFd control, std::uint3
 Status StreamDeviceCore::prepare() {
   refused_timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!refused_timer_) return fail_errno(errno, "timerfd_create");
-  refused_timer_watch_ = ANCHORHOLD_TRY(loop_.watch(refused_timer_.get(), ready::readable, [this](std::uint32_t) {
-    std::uint64_t expirations;
-    (void)!read(refused_timer_.get(), &expirations, sizeof expirations);
-    refused_timer_running_ = false;
-    flush_refused();
-  }));
-  control_watch_ =
-      ANCHORHOLD_TRY(loop_.watch(control_.get(), ready::readable, [this](std::uint32_t) { control_ready(); }));
+  refused_timer_watch_ =
+      ANCHORHOLD_TRY(loop_.watch(refused_timer_.get(), ready::readable, [this](std::uint32_t) {
+        std::uint64_t expirations;
+        (void)!read(refused_timer_.get(), &expirations, sizeof expirations);
+        refused_timer_running_ = false;
+        flush_refused();
+      }));
+  control_watch_ = ANCHORHOLD_TRY(
+      loop_.watch(control_.get(), ready::readable, [this](std::uint32_t) { control_ready(); }));
   loop_.at_turn_end([this] { return turn(); });
   return {};
 }
@@ -71,7 +73,8 @@ void StreamDeviceCore::say_end(const Status& cause) {
 }
 
 void StreamDeviceCore::started(std::size_t queue) {
-  // A pause of the machine goes on where it was; a reset of the guest's driver begins anew, and its streams are gone.
+  // A pause of the machine goes on where it was; a reset of the guest's driver begins anew, and its streams
+  // are gone.
   if (back_end_->queue(queue).position() != stopped_at_[queue]) remove_all();
   ring_ready_[queue] = true;
 }
@@ -81,7 +84,9 @@ void StreamDeviceCore::stopping(std::size_t queue) {
   ring_ready_[queue] = false;
 }
 
-void StreamDeviceCore::kicked(std::size_t queue) { ring_ready_[queue] = true; }
+void StreamDeviceCore::kicked(std::size_t queue) {
+  ring_ready_[queue] = true;
+}
 
 void StreamDeviceCore::ended(Status cause) {
   ended_ = true;
@@ -89,7 +94,9 @@ void StreamDeviceCore::ended(Status cause) {
   loop_.stop(std::move(cause));
 }
 
-void StreamDeviceCore::fault(std::string what) { fault(Error{ErrorCode::invalid_argument, "the guest: " + what, {}}); }
+void StreamDeviceCore::fault(std::string what) {
+  fault(Error{ErrorCode::invalid_argument, "the guest: " + what, {}});
+}
 
 bool StreamDeviceCore::turn() {
   if (!back_end_ || ended_) return false;
@@ -173,8 +180,14 @@ void StreamDeviceCore::answer_statistics(std::uint64_t id) {
   message.type = ControlMessage::Type::statistics;
   message.id = id;
   const auto& s = statistics_;
-  message.values = {s.bytes_to_guest, s.bytes_from_guest, streams_.size() + orphans_.size(), s.accepted, s.dialed,
-                    s.refused,        s.dropped_packets,  s.resets};
+  message.values = {s.bytes_to_guest,
+                    s.bytes_from_guest,
+                    streams_.size() + orphans_.size(),
+                    s.accepted,
+                    s.dialed,
+                    s.refused,
+                    s.dropped_packets,
+                    s.resets};
   (void)send_control(control_.get(), message);
 }
 
@@ -233,8 +246,9 @@ Stream* StreamDeviceCore::find(std::uint64_t key) {
 Stream* StreamDeviceCore::add(StreamKey key) {
   if (streams_.size() + orphans_.size() >= limits_.max_streams) {
     // Room is made by streams that only wait for the guest's last word.
-    auto lingering = std::find_if(streams_.begin(), streams_.end(),
-                                  [](const auto& entry) { return entry.second->state == Stream::State::lingering; });
+    auto lingering = std::find_if(streams_.begin(), streams_.end(), [](const auto& entry) {
+      return entry.second->state == Stream::State::lingering;
+    });
     if (lingering == streams_.end()) return nullptr;
     reset(*lingering->second, true);
   }
@@ -274,8 +288,9 @@ void StreamDeviceCore::settle(Stream& stream) {
 
 void StreamDeviceCore::reset(Stream& stream, bool tell_guest, std::string_view why) {
   if (stream.dial_id != 0 && stream.state == Stream::State::requesting)
-    dial_failed(stream, !why.empty() ? std::string(why)
-                                     : fmt::format("nothing in the guest listens on port {}", stream.key.guest_port));
+    dial_failed(stream, !why.empty()
+                            ? std::string(why)
+                            : fmt::format("nothing in the guest listens on port {}", stream.key.guest_port));
   if (tell_guest && !(stream.notices & notice::request)) {
     PacketHeader header = header_for(stream, operation::reset);
     replies_.push_back(header);
@@ -284,7 +299,8 @@ void StreamDeviceCore::reset(Stream& stream, bool tell_guest, std::string_view w
 }
 
 void StreamDeviceCore::remove(Stream& stream) {
-  // The key may be used again at once; an entry of it in ready_ then serves the new stream, which does no harm.
+  // The key may be used again at once; an entry of it in ready_ then serves the new stream, which does no
+  // harm.
   streams_.erase(stream.key.value());
 }
 

@@ -1,5 +1,5 @@
-// The inside of StreamDevice: the streams, the two rings, and the control socket. What comes from the guest is in
-// from_guest.cpp, what goes to it in to_guest.cpp, the host's side in stream_device_core.cpp.
+// The inside of StreamDevice: the streams, the two rings, and the control socket. What comes from the guest
+// is in from_guest.cpp, what goes to it in to_guest.cpp, the host's side in stream_device_core.cpp.
 #pragma once
 
 #include <deque>
@@ -87,7 +87,8 @@ class StreamDeviceCore final : public StreamDevice, private VhostUserDevice {
   Progress send_data(Stream& stream);
   Progress put(const PacketHeader& header);
   bool take_buffer(DescriptorChain& chain, bool& none);
-  PacketHeader header_for(Stream& stream, std::uint16_t operation, std::uint32_t length = 0, std::uint32_t flags = 0);
+  PacketHeader header_for(Stream& stream, std::uint16_t operation, std::uint32_t length = 0,
+                          std::uint32_t flags = 0);
 
   EventLoop& loop_;
   UniqueFd control_;
@@ -105,15 +106,15 @@ class StreamDeviceCore final : public StreamDevice, private VhostUserDevice {
   std::unordered_map<Stream*, std::unique_ptr<Stream>> orphans_;
   std::uint32_t next_dial_port_;
 
-  std::deque<std::uint64_t> ready_;      // keys of streams with something for the guest, served in turn
-  std::deque<PacketHeader> replies_;     // resets for what is no stream (any more)
-  bool ring_ready_[ring_count] = {};     // chains may be waiting
+  std::deque<std::uint64_t> ready_;   // keys of streams with something for the guest, served in turn
+  std::deque<PacketHeader> replies_;  // resets for what is no stream (any more)
+  bool ring_ready_[ring_count] = {};  // chains may be waiting
   std::uint16_t stopped_at_[ring_count] = {};
 
   std::vector<DescriptorChain> chains_;  // reused for every batch
   std::vector<std::uint32_t> rooms_;     // payload bytes of each of them
   std::vector<iovec> segments_;
-  std::vector<std::byte> inspected_;     // a batch's copy, which the guest cannot change any more
+  std::vector<std::byte> inspected_;  // a batch's copy, which the guest cannot change any more
   Stream* batch_stream_ = nullptr;
   std::size_t batch_count_ = 0;
   std::size_t batch_bytes_ = 0;

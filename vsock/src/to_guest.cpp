@@ -1,10 +1,9 @@
-// What goes to the guest: buffers of the rx ring are filled in turn for every stream that has something, many buffers by
-// one read of the socket.
-#include <fmt/format.h>
-#include <sys/uio.h>
-
+// What goes to the guest: buffers of the rx ring are filled in turn for every stream that has something, many
+// buffers by one read of the socket.
 #include <algorithm>
 #include <cerrno>
+#include <fmt/format.h>
+#include <sys/uio.h>
 
 #include "stream_device_core.h"
 
@@ -52,7 +51,8 @@ StreamDeviceCore::Progress StreamDeviceCore::serve(Stream& stream) {
   }
   if (stream.shutdown_due()) {
     auto flags = stream.shutdown_flags();
-    if (auto progress = put(header_for(stream, operation::shutdown, 0, flags)); progress != Progress::done) return progress;
+    if (auto progress = put(header_for(stream, operation::shutdown, 0, flags)); progress != Progress::done)
+      return progress;
     stream.shutdown_told |= flags;
   }
   if (stream.data_due()) return Progress::more;
@@ -132,7 +132,8 @@ StreamDeviceCore::Progress StreamDeviceCore::send_data(Stream& stream) {
     bool none;
     if (!take_buffer(chain, none)) return Progress::gone;
     if (none) break;
-    std::size_t room = std::min({chain.writable_bytes - sizeof(PacketHeader), std::size_t{max_packet_payload}, allowed - total});
+    std::size_t room = std::min(
+        {chain.writable_bytes - sizeof(PacketHeader), std::size_t{max_packet_payload}, allowed - total});
     slice(chain.writable, sizeof(PacketHeader), room, segments_);
     rooms_[count++] = static_cast<std::uint32_t>(room);
     total += room;
@@ -166,7 +167,8 @@ StreamDeviceCore::Progress StreamDeviceCore::send_data(Stream& stream) {
   stream.sent += static_cast<std::uint32_t>(got);
   statistics_.bytes_to_guest += static_cast<std::uint64_t>(got);
   bool filled = static_cast<std::size_t>(got) == total;
-  // A short read emptied the socket: the next byte, or its end, is a new event. Unless the end was told before.
+  // A short read emptied the socket: the next byte, or its end, is a new event. Unless the end was told
+  // before.
   if (!filled && !stream.end_told) stream.readable = false;
   if (got == 0) stream.host_sends = false;
   stream.appetite = filled ? std::min<std::uint32_t>(stream.appetite * 2, batch_chains) : 4;

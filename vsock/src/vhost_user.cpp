@@ -1,11 +1,10 @@
 #include "vsock/vhost_user.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "vhost_user_protocol.h"
@@ -39,22 +38,28 @@ struct VhostUserBackEnd::Message {
 };
 
 Result<std::unique_ptr<VhostUserBackEnd>> VhostUserBackEnd::create(EventLoop& loop, UniqueFd connection,
-                                                                   VhostUserDevice& device, VhostUserLimits limits) {
+                                                                   VhostUserDevice& device,
+                                                                   VhostUserLimits limits) {
   ANCHORHOLD_CHECK(set_nonblocking(connection.get()));
-  std::unique_ptr<VhostUserBackEnd> back_end(new VhostUserBackEnd(loop, std::move(connection), device, limits));
-  back_end->connection_watch_ = ANCHORHOLD_TRY(loop.watch(
-      back_end->connection_.get(), ready::readable, [self = back_end.get()](std::uint32_t) { self->connection_ready(); }));
+  std::unique_ptr<VhostUserBackEnd> back_end(
+      new VhostUserBackEnd(loop, std::move(connection), device, limits));
+  back_end->connection_watch_ =
+      ANCHORHOLD_TRY(loop.watch(back_end->connection_.get(), ready::readable,
+                                [self = back_end.get()](std::uint32_t) { self->connection_ready(); }));
   return back_end;
 }
 
-VhostUserBackEnd::VhostUserBackEnd(EventLoop& loop, UniqueFd connection, VhostUserDevice& device, VhostUserLimits limits)
+VhostUserBackEnd::VhostUserBackEnd(EventLoop& loop, UniqueFd connection, VhostUserDevice& device,
+                                   VhostUserLimits limits)
     : loop_(loop), connection_(std::move(connection)), device_(device), limits_(limits) {
   for (std::size_t i = 0; i < device.queue_count(); ++i) rings_.push_back(std::make_unique<Ring>());
 }
 
 VhostUserBackEnd::~VhostUserBackEnd() = default;
 
-void VhostUserBackEnd::fault(Error cause) { end(fail(std::move(cause))); }
+void VhostUserBackEnd::fault(Error cause) {
+  end(fail(std::move(cause)));
+}
 
 void VhostUserBackEnd::end(Status cause) {
   if (ended_) return;
@@ -72,7 +77,8 @@ void VhostUserBackEnd::connection_ready() {
   if (!*whole) return;
   Header header;
   std::memcpy(&header, incoming_.data(), sizeof header);
-  Message message{header, std::span<const std::byte>(incoming_).subspan(sizeof header), incoming_descriptors_};
+  Message message{header, std::span<const std::byte>(incoming_).subspan(sizeof header),
+                  incoming_descriptors_};
   Status status = dispatch(message);
   incoming_.clear();
   incoming_descriptors_.clear();
@@ -113,8 +119,8 @@ Result<bool> VhostUserBackEnd::receive() {
 
 Status VhostUserBackEnd::dispatch(Message& message) {
   const auto request = message.header.request;
-  bool takes_descriptors = request == set_mem_table || request == set_vring_kick || request == set_vring_call ||
-                           request == set_vring_err;
+  bool takes_descriptors = request == set_mem_table || request == set_vring_kick ||
+                           request == set_vring_call || request == set_vring_err;
   if (!takes_descriptors && !message.descriptors.empty())
     return malformed(fmt::format("{} with descriptors", name(request)));
   bool replied = false;
@@ -214,7 +220,8 @@ std::uint64_t VhostUserBackEnd::offered_protocol_features() const {
 }
 
 Status VhostUserBackEnd::set_features(std::uint64_t value) {
-  if (value & ~offered_features()) return malformed(fmt::format("features {:#x} were not offered", value & ~offered_features()));
+  if (value & ~offered_features())
+    return malformed(fmt::format("features {:#x} were not offered", value & ~offered_features()));
   features_ = value;
   // Without the protocol features there is no SET_VRING_ENABLE: rings run as soon as they can.
   if (!(value & feature_protocol_features))
@@ -224,7 +231,8 @@ Status VhostUserBackEnd::set_features(std::uint64_t value) {
 
 Status VhostUserBackEnd::set_protocol_features(std::uint64_t value) {
   if (value & ~offered_protocol_features())
-    return malformed(fmt::format("protocol features {:#x} were not offered", value & ~offered_protocol_features()));
+    return malformed(
+        fmt::format("protocol features {:#x} were not offered", value & ~offered_protocol_features()));
   protocol_features_ = value;
   return {};
 }
@@ -234,8 +242,10 @@ Status VhostUserBackEnd::set_memory_table(Message& message) {
   if (message.payload.size() < sizeof table) return malformed("SET_MEM_TABLE is too short");
   std::memcpy(&table, message.payload.data(), sizeof table);
   auto rest = message.payload.subspan(sizeof table);
-  if (table.count == 0 || table.count > max_memory_regions || rest.size() != table.count * sizeof(MemoryRegion))
-    return malformed(fmt::format("SET_MEM_TABLE of {} regions in {} bytes", table.count, message.payload.size()));
+  if (table.count == 0 || table.count > max_memory_regions ||
+      rest.size() != table.count * sizeof(MemoryRegion))
+    return malformed(
+        fmt::format("SET_MEM_TABLE of {} regions in {} bytes", table.count, message.payload.size()));
   std::vector<MemoryRegion> regions(table.count);
   std::memcpy(regions.data(), rest.data(), rest.size());
   auto memory = GuestMemory::map(regions, message.descriptors, limits_.max_memory_bytes);
@@ -249,8 +259,10 @@ Status VhostUserBackEnd::set_ring_descriptor(Message& message) {
   auto value = ANCHORHOLD_TRY(message.as<std::uint64_t>());
   auto index = ANCHORHOLD_TRY(ring_index(value & ring_index_mask));
   bool none = value & ring_no_descriptor;
-  if ((value & ~(ring_index_mask | ring_no_descriptor)) != 0 || message.descriptors.size() != (none ? 0u : 1u))
-    return malformed(fmt::format("{} with {} descriptors", name(message.header.request), message.descriptors.size()));
+  if ((value & ~(ring_index_mask | ring_no_descriptor)) != 0 ||
+      message.descriptors.size() != (none ? 0u : 1u))
+    return malformed(
+        fmt::format("{} with {} descriptors", name(message.header.request), message.descriptors.size()));
   UniqueFd fd;
   if (!none) {
     fd = std::move(message.descriptors[0]);
@@ -300,7 +312,8 @@ Status VhostUserBackEnd::get_config(const Message& message) {
   std::memcpy(&asked, message.payload.data(), sizeof asked);
   if (config.empty() || asked.size != message.payload.size() - sizeof asked || asked.offset > config.size() ||
       asked.size > config.size() - asked.offset)
-    return malformed(fmt::format("GET_CONFIG of {} bytes at {} (there are {})", asked.size, asked.offset, config.size()));
+    return malformed(
+        fmt::format("GET_CONFIG of {} bytes at {} (there are {})", asked.size, asked.offset, config.size()));
   std::vector<std::byte> answer(sizeof asked + asked.size);
   std::memcpy(answer.data(), &asked, sizeof asked);
   std::memcpy(answer.data() + sizeof asked, config.data() + asked.offset, asked.size);
@@ -322,7 +335,8 @@ Status VhostUserBackEnd::reply(const Message& message, std::span<const std::byte
     end({});
     return {};
   }
-  if (sent != static_cast<ssize_t>(bytes.size())) return fail_errno(sent < 0 ? errno : EMSGSIZE, "replying to the front end");
+  if (sent != static_cast<ssize_t>(bytes.size()))
+    return fail_errno(sent < 0 ? errno : EMSGSIZE, "replying to the front end");
   return {};
 }
 

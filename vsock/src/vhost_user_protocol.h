@@ -1,5 +1,5 @@
-// The messages of vhost-user (QEMU docs/interop/vhost-user.rst) that our back-end takes part in. All are in the machine's
-// own byte order.
+// The messages of vhost-user (QEMU docs/interop/vhost-user.rst) that our back-end takes part in. All are in
+// the machine's own byte order.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,8 @@ inline constexpr std::uint32_t flag_version_mask = 3;
 inline constexpr std::uint32_t flag_reply = 1 << 2;
 inline constexpr std::uint32_t flag_need_reply = 1 << 3;
 
-// The longest that is offered is a memory table of eight regions, 264 bytes; a configuration space fits as well.
+// The longest that is offered is a memory table of eight regions, 264 bytes; a configuration space fits as
+// well.
 inline constexpr std::uint32_t max_payload = 512;
 
 inline constexpr std::uint64_t feature_protocol_features = 1ull << 30;

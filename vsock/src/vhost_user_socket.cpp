@@ -1,11 +1,10 @@
+#include <cerrno>
+#include <cstring>
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 
 #include "vhost_user_protocol.h"
 #include "vsock/vhost_user.h"
@@ -16,12 +15,13 @@ Result<UniqueFd> listen_for_front_end(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path)
-    return fail(ErrorCode::invalid_argument, fmt::format("the socket path {} is longer than {} bytes", path,
-                                                         sizeof address.sun_path - 1));
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("the socket path {} is longer than {} bytes", path, sizeof address.sun_path - 1));
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket) return fail_errno(errno, "socket");
-  if (unlink(path.c_str()) != 0 && errno != ENOENT) return fail_errno(errno, fmt::format("replacing {}", path));
+  if (unlink(path.c_str()) != 0 && errno != ENOENT)
+    return fail_errno(errno, fmt::format("replacing {}", path));
   // The mode is that of the socket's inode at bind (unix(7)): never a moment in which others may connect.
   if (fchmod(socket.get(), 0600) != 0) return fail_errno(errno, "fchmod on a socket");
   if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
@@ -34,22 +34,38 @@ namespace vhost_user {
 
 std::string name(Request request) {
   switch (request) {
-    case get_features: return "GET_FEATURES";
-    case set_features: return "SET_FEATURES";
-    case set_owner: return "SET_OWNER";
-    case set_mem_table: return "SET_MEM_TABLE";
-    case set_vring_num: return "SET_VRING_NUM";
-    case set_vring_addr: return "SET_VRING_ADDR";
-    case set_vring_base: return "SET_VRING_BASE";
-    case get_vring_base: return "GET_VRING_BASE";
-    case set_vring_kick: return "SET_VRING_KICK";
-    case set_vring_call: return "SET_VRING_CALL";
-    case set_vring_err: return "SET_VRING_ERR";
-    case get_protocol_features: return "GET_PROTOCOL_FEATURES";
-    case set_protocol_features: return "SET_PROTOCOL_FEATURES";
-    case get_queue_num: return "GET_QUEUE_NUM";
-    case set_vring_enable: return "SET_VRING_ENABLE";
-    case get_config: return "GET_CONFIG";
+    case get_features:
+      return "GET_FEATURES";
+    case set_features:
+      return "SET_FEATURES";
+    case set_owner:
+      return "SET_OWNER";
+    case set_mem_table:
+      return "SET_MEM_TABLE";
+    case set_vring_num:
+      return "SET_VRING_NUM";
+    case set_vring_addr:
+      return "SET_VRING_ADDR";
+    case set_vring_base:
+      return "SET_VRING_BASE";
+    case get_vring_base:
+      return "GET_VRING_BASE";
+    case set_vring_kick:
+      return "SET_VRING_KICK";
+    case set_vring_call:
+      return "SET_VRING_CALL";
+    case set_vring_err:
+      return "SET_VRING_ERR";
+    case get_protocol_features:
+      return "GET_PROTOCOL_FEATURES";
+    case set_protocol_features:
+      return "SET_PROTOCOL_FEATURES";
+    case get_queue_num:
+      return "GET_QUEUE_NUM";
+    case set_vring_enable:
+      return "SET_VRING_ENABLE";
+    case get_config:
+      return "GET_CONFIG";
   }
   return fmt::format("request {}", static_cast<std::uint32_t>(request));
 }

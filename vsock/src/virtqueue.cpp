@@ -1,13 +1,12 @@
 #include "vsock/virtqueue.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <fmt/format.h>
+#include <unistd.h>
 
 #include "virtio.h"
 
@@ -18,16 +17,21 @@ static_assert(std::endian::native == std::endian::little, "virtio 1 fields are l
 
 template <typename T>
 T load(const std::byte* from) {
-  return std::atomic_ref<T>(*reinterpret_cast<T*>(const_cast<std::byte*>(from))).load(std::memory_order_acquire);
+  return std::atomic_ref<T>(*reinterpret_cast<T*>(const_cast<std::byte*>(from)))
+      .load(std::memory_order_acquire);
 }
 template <typename T>
 void store(std::byte* to, T value) {
   std::atomic_ref<T>(*reinterpret_cast<T*>(to)).store(value, std::memory_order_release);
 }
 
-bool aligned(const std::byte* at, std::uintptr_t to) { return reinterpret_cast<std::uintptr_t>(at) % to == 0; }
+bool aligned(const std::byte* at, std::uintptr_t to) {
+  return reinterpret_cast<std::uintptr_t>(at) % to == 0;
+}
 
-tl::unexpected<Error> malformed(std::string what) { return fail(ErrorCode::invalid_argument, "the guest's ring: " + what); }
+tl::unexpected<Error> malformed(std::string what) {
+  return fail(ErrorCode::invalid_argument, "the guest's ring: " + what);
+}
 
 }  // namespace
 
@@ -105,7 +109,9 @@ Result<bool> VirtQueue::pop(DescriptorChain& chain) {
   return true;
 }
 
-std::uint16_t VirtQueue::load_available_index() const { return load<std::uint16_t>(available_ + 2); }
+std::uint16_t VirtQueue::load_available_index() const {
+  return load<std::uint16_t>(available_ + 2);
+}
 
 Status VirtQueue::walk(std::uint16_t head, DescriptorChain& chain) const {
   chain.clear();
@@ -117,7 +123,8 @@ Status VirtQueue::walk(std::uint16_t head, DescriptorChain& chain) const {
   bool inside_indirect = false;
   std::size_t seen = 0;
   for (std::uint32_t left = entries;;) {
-    if (index >= entries) return malformed(fmt::format("descriptor {} is beyond the table of {}", index, entries));
+    if (index >= entries)
+      return malformed(fmt::format("descriptor {} is beyond the table of {}", index, entries));
     // A chain visits each descriptor of its table at most once; more visits mean a loop.
     if (left-- == 0) return malformed("a descriptor chain loops");
     if (++seen > max_chain_descriptors) return malformed("a descriptor chain is too long");
@@ -126,7 +133,8 @@ Status VirtQueue::walk(std::uint16_t head, DescriptorChain& chain) const {
     if (descriptor.flags & virtio::descriptor_indirect) {
       if (!indirect_) return malformed("an indirect descriptor was not agreed on");
       if (inside_indirect) return malformed("an indirect descriptor inside an indirect table");
-      if (descriptor.flags & virtio::descriptor_next) return malformed("an indirect descriptor with a successor");
+      if (descriptor.flags & virtio::descriptor_next)
+        return malformed("an indirect descriptor with a successor");
       if (descriptor.length == 0 || descriptor.length % sizeof descriptor != 0 ||
           descriptor.length / sizeof descriptor > max_chain_descriptors)
         return malformed(fmt::format("an indirect table of {} bytes", descriptor.length));
@@ -262,7 +270,8 @@ void VirtQueue::set_enabled(bool enabled) {
 }
 
 Status VirtQueue::resolve() {
-  if (size_ == 0 || !addresses_set_) return fail(ErrorCode::invalid_argument, "a ring was started without size or addresses");
+  if (size_ == 0 || !addresses_set_)
+    return fail(ErrorCode::invalid_argument, "a ring was started without size or addresses");
   const std::size_t entries = size_;
   descriptors_ = memory_->at_user(addresses_.descriptors, 16 * entries);
   available_ = memory_->at_user(addresses_.available, 6 + 2 * entries);

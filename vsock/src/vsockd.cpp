@@ -1,15 +1,14 @@
 #include "vsockd.h"
 
-#include <fmt/format.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstring>
+#include <fmt/format.h>
 #include <string_view>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/seal.h"
 #include "control_protocol.h"
@@ -63,7 +62,8 @@ Result<int> seal_vsockd(const VsockdArguments& arguments) {
   policy.syscalls.push_back({"setsockopt", {{1, all_bits, SOL_SOCKET}, {2, all_bits, SO_SNDBUF}}});
   policy.kept_descriptors = {arguments.control_fd, arguments.listener_fd};
   policy.allow_weak = arguments.allow_weak;
-  // Guest memory is shared and does not count as data; what counts are the streams' backlogs and our own small state.
+  // Guest memory is shared and does not count as data; what counts are the streams' backlogs and our own
+  // small state.
   policy.limits.push_back({RLIMIT_CORE, 0});
   policy.limits.push_back({RLIMIT_FSIZE, 0});
 #ifndef ANCHORHOLD_SANITIZED
@@ -84,13 +84,15 @@ Status serve_vsock(const VsockdArguments& arguments, int landlock_version) {
   sealed.type = ControlMessage::Type::sealed;
   sealed.values[0] = static_cast<std::uint64_t>(landlock_version);
   ANCHORHOLD_CHECK(send_control(arguments.control_fd, sealed));
-  auto device = ANCHORHOLD_TRY(StreamDevice::create(*loop, UniqueFd(arguments.control_fd), arguments.guest_cid));
+  auto device =
+      ANCHORHOLD_TRY(StreamDevice::create(*loop, UniqueFd(arguments.control_fd), arguments.guest_cid));
   UniqueFd listener(arguments.listener_fd);
   EventLoop::Watch listening;
   listening = ANCHORHOLD_TRY(loop->watch(listener.get(), ready::readable, [&](std::uint32_t) {
     UniqueFd front_end(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!front_end) {
-      if (errno != ECONNABORTED && errno != EINTR && errno != EAGAIN) loop->stop(fail_errno(errno, "accepting the front end"));
+      if (errno != ECONNABORTED && errno != EINTR && errno != EAGAIN)
+        loop->stop(fail_errno(errno, "accepting the front end"));
       return;
     }
     // There is one front end in a device's life: nobody else can connect after it.

@@ -1,6 +1,6 @@
 // anchorhold-vsockd: the vsock device of one guest, sealed before it reads a byte of it.
-// Exit status: 0 the front end closed the device; 1 it could not start; 2 front end or guest broke the protocol;
-// 3 the host closed the device.
+// Exit status: 0 the front end closed the device; 1 it could not start; 2 front end or guest broke the
+// protocol; 3 the host closed the device.
 #include <cstdio>
 
 #include "vsockd.h"
@@ -8,8 +8,11 @@
 using namespace anchorhold;
 
 #ifdef ANCHORHOLD_SANITIZED
-// The leak checker stops the process from a tracer of its own, which a sealed process refuses: it would wait for ever.
-extern "C" const char* __asan_default_options() { return "detect_leaks=0"; }
+// The leak checker stops the process from a tracer of its own, which a sealed process refuses: it would wait
+// for ever.
+extern "C" const char* __asan_default_options() {
+  return "detect_leaks=0";
+}
 #endif
 
 namespace {

@@ -1,5 +1,5 @@
-// Errors as values. Every function that can fail returns Result<T>; nothing in the project throws across its own
-// interfaces. A message says what failed and on what; the hint says what the person can do about it.
+// Errors as values. Every function that can fail returns Result<T>; nothing in the project throws across its
+// own interfaces. A message says what failed and on what; the hint says what the person can do about it.
 #pragma once
 
 #include <string>
@@ -53,15 +53,15 @@ Error with_context(Error error, std::string_view context);
 }  // namespace anchorhold
 
 // Evaluates to the value of a Result, or returns its error from the enclosing function.
-#define ANCHORHOLD_TRY(...)                                                             \
-  (__extension__({                                                                      \
-    auto anchorhold_result_ = (__VA_ARGS__);                                            \
+#define ANCHORHOLD_TRY(...)                                                                    \
+  (__extension__({                                                                             \
+    auto anchorhold_result_ = (__VA_ARGS__);                                                   \
     if (!anchorhold_result_) return ::anchorhold::fail(std::move(anchorhold_result_).error()); \
-    std::move(anchorhold_result_).value();                                              \
+    std::move(anchorhold_result_).value();                                                     \
   }))
 // The same for a Status.
-#define ANCHORHOLD_CHECK(...)                                                           \
-  do {                                                                                  \
-    if (auto anchorhold_status_ = (__VA_ARGS__); !anchorhold_status_)                   \
-      return ::anchorhold::fail(std::move(anchorhold_status_).error());                 \
+#define ANCHORHOLD_CHECK(...)                                           \
+  do {                                                                  \
+    if (auto anchorhold_status_ = (__VA_ARGS__); !anchorhold_status_)   \
+      return ::anchorhold::fail(std::move(anchorhold_status_).error()); \
   } while (false)

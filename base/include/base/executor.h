@@ -1,5 +1,6 @@
-// A serial executor: tasks run one after another, in order, never two at once. Whoever owns state gives it one executor
-// and touches the state only there. Tasks must not block; work that does belongs on a thread of its own.
+// A serial executor: tasks run one after another, in order, never two at once. Whoever owns state gives it
+// one executor and touches the state only there. Tasks must not block; work that does belongs on a thread of
+// its own.
 #pragma once
 
 #include <chrono>
@@ -20,7 +21,8 @@ class Executor {
   virtual void post_after(std::chrono::nanoseconds delay, Task task) = 0;
 };
 
-// One thread. The destructor finishes the task that runs, drops the rest, and joins; destroy it from another thread.
+// One thread. The destructor finishes the task that runs, drops the rest, and joins; destroy it from another
+// thread.
 class SerialExecutor : public Executor {
  public:
   explicit SerialExecutor(const char* thread_name);

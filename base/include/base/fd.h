@@ -1,4 +1,5 @@
-// Owned file descriptors, and passing them between our processes. All descriptors made here are close-on-exec.
+// Owned file descriptors, and passing them between our processes. All descriptors made here are
+// close-on-exec.
 #pragma once
 
 #include <cstddef>

@@ -13,8 +13,8 @@ namespace anchorhold {
 
 // Refuses files larger than the limit, and anything that is not a regular file.
 Result<std::string> read_file(const std::filesystem::path& path, std::size_t max_bytes);
-// Written to a temporary name beside the target, fsynced, renamed over it, and the folder fsynced: after a crash the
-// file holds the old text or the new text.
+// Written to a temporary name beside the target, fsynced, renamed over it, and the folder fsynced: after a
+// crash the file holds the old text or the new text.
 Status write_file_atomic(const std::filesystem::path& path, std::string_view bytes, unsigned mode = 0600);
 // Makes the folder and its parents; the last one gets the mode.
 Status make_directories(const std::filesystem::path& path, unsigned mode = 0700);
@@ -33,7 +33,8 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-// An advisory lock (flock(2)) on a file that is made if needed; released with the object, also when the process dies.
+// An advisory lock (flock(2)) on a file that is made if needed; released with the object, also when the
+// process dies.
 class FileLock {
  public:
   enum class Wait { no, yes };

@@ -26,7 +26,8 @@ using ExecId = Id<struct ExecTag>;
 
 // Lower-case hexadecimal from the kernel's random source (getrandom(2)); bytes is half the length.
 std::string random_hex(std::size_t bytes);
-// Short enough to type, unlikely to clash among one person's sessions: 12 characters of [0-9a-z], time-ordered.
+// Short enough to type, unlikely to clash among one person's sessions: 12 characters of [0-9a-z],
+// time-ordered.
 std::string new_short_id();
 
 }  // namespace anchorhold

@@ -1,5 +1,5 @@
-// Diagnostics to standard error, through spdlog. Quiet by default: people get errors and hints from the command line, not
-// from here. Events that matter to anybody go to the event log, never only here.
+// Diagnostics to standard error, through spdlog. Quiet by default: people get errors and hints from the
+// command line, not from here. Events that matter to anybody go to the event log, never only here.
 #pragma once
 
 #include <string_view>

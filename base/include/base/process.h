@@ -1,12 +1,11 @@
 // Starting our helper processes and waiting for them. A child gets exactly the descriptors that are named.
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "base/error.h"
@@ -20,16 +19,16 @@ struct PassedDescriptor {
 };
 
 struct SpawnSpec {
-  std::vector<std::string> argv;                      // argv[0] is an absolute path
+  std::vector<std::string> argv;                        // argv[0] is an absolute path
   std::optional<std::vector<std::string>> environment;  // "K=V"; none: ours
-  std::vector<PassedDescriptor> descriptors;          // 0, 1, 2 not named become /dev/null; all others are closed
-  std::filesystem::path working_directory;            // empty: ours
+  std::vector<PassedDescriptor> descriptors;  // 0, 1, 2 not named become /dev/null; all others are closed
+  std::filesystem::path working_directory;    // empty: ours
   bool new_process_group = true;
   bool die_with_parent = true;  // SIGKILL when the thread that spawned it ends (prctl(2) PR_SET_PDEATHSIG)
 };
 
 struct ExitStatus {
-  int code = 0;    // valid when signal == 0
+  int code = 0;  // valid when signal == 0
   int signal = 0;
   bool ok() const { return signal == 0 && code == 0; }
 };

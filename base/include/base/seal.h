@@ -1,12 +1,12 @@
-// Sealing: giving up, for good, every right a process does not need. A process that parses hostile bytes builds a
-// SealPolicy, calls seal() before it reads its first byte, and ends if that fails. Linux: no_new_privs, Landlock
-// (landlock(7)), seccomp (seccomp(2)), rlimits, closed descriptors, not dumpable. Call it while single-threaded.
+// Sealing: giving up, for good, every right a process does not need. A process that parses hostile bytes
+// builds a SealPolicy, calls seal() before it reads its first byte, and ends if that fails. Linux:
+// no_new_privs, Landlock (landlock(7)), seccomp (seccomp(2)), rlimits, closed descriptors, not dumpable. Call
+// it while single-threaded.
 #pragma once
-
-#include <sys/resource.h>
 
 #include <cstdint>
 #include <string>
+#include <sys/resource.h>
 #include <vector>
 
 #include "base/error.h"
@@ -20,11 +20,12 @@ struct FileRight {
   Access access = Access::read;
 };
 
-// One system call that stays; all others answer EPERM, or kill the process when policy.kill_on_violation is set.
+// One system call that stays; all others answer EPERM, or kill the process when policy.kill_on_violation is
+// set.
 struct SyscallRule {
   struct Argument {
-    unsigned index;       // 0 to 5
-    std::uint64_t mask;   // allowed when (argument & mask) == value
+    unsigned index;      // 0 to 5
+    std::uint64_t mask;  // allowed when (argument & mask) == value
     std::uint64_t value;
   };
   std::string name;                 // "read"; a name unknown on this architecture is ignored
@@ -42,7 +43,8 @@ struct SealPolicy {
   std::vector<ResourceLimit> limits;
   std::vector<int> kept_descriptors;  // besides 0, 1, 2; all others are closed
   bool kill_on_violation = true;
-  // Goes on when the kernel has no Landlock. Only for tests of machines without it: what is lost is the file boundary.
+  // Goes on when the kernel has no Landlock. Only for tests of machines without it: what is lost is the file
+  // boundary.
   bool allow_weak = false;
 };
 

@@ -1,18 +1,19 @@
 #include "egress/http_head.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <charconv>
+#include <fmt/format.h>
 
 namespace anchorhold::egress {
 namespace {
 
 namespace http = boost::beast::http;
 
-tl::unexpected<Error> refuse(std::string what) { return fail(ErrorCode::invalid_argument, std::move(what)); }
+tl::unexpected<Error> refuse(std::string what) {
+  return fail(ErrorCode::invalid_argument, std::move(what));
+}
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -52,12 +53,15 @@ Result<std::optional<std::size_t>> find_end(std::string_view bytes) {
   for (std::size_t i = 0; i < head.size(); ++i) {
     char c = head[i];
     if (c == '\0') return refuse("a NUL in the head of a message");
-    if (c == '\n' && (i == 0 || head[i - 1] != '\r')) return refuse("a line of the head that ends with a bare LF");
-    if (c == '\r' && i + 1 < head.size() && head[i + 1] != '\n') return refuse("a bare CR in the head of a message");
+    if (c == '\n' && (i == 0 || head[i - 1] != '\r'))
+      return refuse("a line of the head that ends with a bare LF");
+    if (c == '\r' && i + 1 < head.size() && head[i + 1] != '\n')
+      return refuse("a bare CR in the head of a message");
     if (c == '\n' && i + 1 < head.size() && (head[i + 1] == ' ' || head[i + 1] == '\t'))
       return refuse("a folded line in the head of a message");
   }
-  if (head.size() > max_head_bytes) return refuse(fmt::format("a head of more than {} bytes", max_head_bytes));
+  if (head.size() > max_head_bytes)
+    return refuse(fmt::format("a head of more than {} bytes", max_head_bytes));
   if (end == std::string_view::npos) return std::optional<std::size_t>();
   return std::optional(end + 4);
 }
@@ -82,7 +86,8 @@ Result<std::vector<Field>> take_fields(const http::header<is_request>& header) {
     if (fields.size() == max_fields) return refuse(fmt::format("more than {} header fields", max_fields));
     std::string value(field.value());
     for (char c : value)
-      if ((static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f) return refuse("a control character in a header field");
+      if ((static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f)
+        return refuse("a control character in a header field");
     fields.push_back({std::string(field.name_string()), std::move(value)});
   }
   return fields;
@@ -93,7 +98,8 @@ Result<BodyFraming> framing(const std::vector<Field>& fields) {
   auto lengths = values_of(fields, "content-length");
   auto codings = values_of(fields, "transfer-encoding");
   if (!lengths.empty() && !codings.empty()) return refuse("both Content-Length and Transfer-Encoding");
-  if (lengths.size() > 1 || codings.size() > 1) return refuse("a repeated Content-Length or Transfer-Encoding");
+  if (lengths.size() > 1 || codings.size() > 1)
+    return refuse("a repeated Content-Length or Transfer-Encoding");
   if (!codings.empty()) {
     if (lower(trimmed(codings[0])) != "chunked") return refuse("a Transfer-Encoding other than chunked");
     return BodyFraming{BodyFraming::Kind::chunked, 0};
@@ -102,8 +108,10 @@ Result<BodyFraming> framing(const std::vector<Field>& fields) {
   std::string_view text = trimmed(lengths[0]);
   BodyFraming body{BodyFraming::Kind::length, 0};
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), body.length);
-  bool digits = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (!digits || error != std::errc() || end != text.data() + text.size()) return refuse("a Content-Length that is not a number");
+  bool digits =
+      !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!digits || error != std::errc() || end != text.data() + text.size())
+    return refuse("a Content-Length that is not a number");
   return body;
 }
 
@@ -147,7 +155,8 @@ Status check_host(RequestHead& head, std::uint16_t scheme_default) {
   if (head.form == RequestHead::Form::origin) {
     head.destination = host;
   } else if (host != head.destination) {
-    return refuse(fmt::format("the Host field says {} and the request line {}", host.text(), head.destination.text()));
+    return refuse(
+        fmt::format("the Host field says {} and the request line {}", host.text(), head.destination.text()));
   }
   return {};
 }
@@ -171,12 +180,14 @@ ParsedRequest parse_request_head(std::string_view bytes, std::uint16_t scheme_de
   head.http_1_0 = header.version() == 10;
   head.fields = ANCHORHOLD_TRY(take_fields(header));
   head.body = ANCHORHOLD_TRY(framing(head.fields));
-  if (head.http_1_0 && head.body.kind == BodyFraming::Kind::chunked) return refuse("a chunked body in HTTP/1.0");
+  if (head.http_1_0 && head.body.kind == BodyFraming::Kind::chunked)
+    return refuse("a chunked body in HTTP/1.0");
   std::string_view target = header.target();
   if (head.method == "CONNECT") {
     head.form = RequestHead::Form::connect;
     head.destination = ANCHORHOLD_TRY(policy::Destination::parse(target, {}));
-    if (head.body.kind != BodyFraming::Kind::none && head.body.length != 0) return refuse("a CONNECT with a body");
+    if (head.body.kind != BodyFraming::Kind::none && head.body.length != 0)
+      return refuse("a CONNECT with a body");
     head.body = {};
   } else if (target.starts_with('/') || (target == "*" && head.method == "OPTIONS")) {
     head.form = RequestHead::Form::origin;
@@ -192,7 +203,8 @@ ParsedRequest parse_request_head(std::string_view bytes, std::uint16_t scheme_de
   if (upgrades.size() == 1 && contains(connection, "upgrade")) head.upgrade = upgrades[0];
   auto expectations = members_of(head.fields, "expect");
   head.expects_continue = contains(expectations, "100-continue");
-  if (expectations.size() > (head.expects_continue ? 1u : 0u)) return refuse("an Expect other than 100-continue");
+  if (expectations.size() > (head.expects_continue ? 1u : 0u))
+    return refuse("an Expect other than 100-continue");
   return std::optional(Parsed<RequestHead>{std::move(head), *end});
 }
 
@@ -202,7 +214,8 @@ ParsedResponse parse_response_head(std::string_view bytes, std::string_view meth
   auto header = ANCHORHOLD_TRY(parse_syntax<false>(bytes.substr(0, *end)));
   ResponseHead head;
   head.status = header.result_int();
-  if (head.status < 100 || head.status > 599) return refuse(fmt::format("a response with status {}", head.status));
+  if (head.status < 100 || head.status > 599)
+    return refuse(fmt::format("a response with status {}", head.status));
   head.reason = std::string(header.reason());
   head.http_1_0 = header.version() == 10;
   head.fields = ANCHORHOLD_TRY(take_fields(header));
@@ -212,7 +225,8 @@ ParsedResponse parse_response_head(std::string_view bytes, std::string_view meth
   if (!no_body) {
     head.body = announced;
     bool announced_length = !values_of(head.fields, "content-length").empty();
-    if (announced.kind == BodyFraming::Kind::none && !announced_length) head.body.kind = BodyFraming::Kind::until_close;
+    if (announced.kind == BodyFraming::Kind::none && !announced_length)
+      head.body.kind = BodyFraming::Kind::until_close;
   }
   head.keep_alive = keeps_alive(members_of(head.fields, "connection"), head.http_1_0) &&
                     head.body.kind != BodyFraming::Kind::until_close;

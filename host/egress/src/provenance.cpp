@@ -1,10 +1,9 @@
 #include "egress/provenance.h"
 
-#include <fmt/format.h>
-#include <sodium.h>
-
 #include <algorithm>
 #include <array>
+#include <fmt/format.h>
+#include <sodium.h>
 
 namespace anchorhold::egress {
 namespace {
@@ -17,18 +16,64 @@ std::string lower(std::string_view text) {
 }
 
 // Header fields that authenticate a request somewhere, whatever the destination calls its own.
-constexpr std::array credential_fields{
-    "authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "apikey", "x-auth-token", "x-access-token",
-    "x-goog-api-key", "x-amz-security-token", "private-token", "job-token", "x-github-token", "x-gitlab-token",
-    "x-csrf-token", "x-session-token", "authentication", "x-authorization", "x-shopify-access-token", "dd-api-key",
-    "x-vault-token", "ocp-apim-subscription-key", "x-functions-key", "x-ms-token-aad-access-token"};
+constexpr std::array credential_fields{"authorization",
+                                       "proxy-authorization",
+                                       "cookie",
+                                       "x-api-key",
+                                       "api-key",
+                                       "apikey",
+                                       "x-auth-token",
+                                       "x-access-token",
+                                       "x-goog-api-key",
+                                       "x-amz-security-token",
+                                       "private-token",
+                                       "job-token",
+                                       "x-github-token",
+                                       "x-gitlab-token",
+                                       "x-csrf-token",
+                                       "x-session-token",
+                                       "authentication",
+                                       "x-authorization",
+                                       "x-shopify-access-token",
+                                       "dd-api-key",
+                                       "x-vault-token",
+                                       "ocp-apim-subscription-key",
+                                       "x-functions-key",
+                                       "x-ms-token-aad-access-token"};
 
 // Query parameters that do.
-constexpr std::array credential_parameters{
-    "key", "api_key", "apikey", "api-key", "access_token", "token", "auth", "auth_token", "oauth_token", "id_token",
-    "private_token", "sig", "signature", "password", "passwd", "pwd", "secret", "client_secret", "session", "sid",
-    "x-amz-signature", "x-amz-credential", "x-amz-security-token", "x-goog-signature", "x-goog-credential", "jwt", "code",
-    "subscription-key", "appid", "app_key", "login_token", "refresh_token"};
+constexpr std::array credential_parameters{"key",
+                                           "api_key",
+                                           "apikey",
+                                           "api-key",
+                                           "access_token",
+                                           "token",
+                                           "auth",
+                                           "auth_token",
+                                           "oauth_token",
+                                           "id_token",
+                                           "private_token",
+                                           "sig",
+                                           "signature",
+                                           "password",
+                                           "passwd",
+                                           "pwd",
+                                           "secret",
+                                           "client_secret",
+                                           "session",
+                                           "sid",
+                                           "x-amz-signature",
+                                           "x-amz-credential",
+                                           "x-amz-security-token",
+                                           "x-goog-signature",
+                                           "x-goog-credential",
+                                           "jwt",
+                                           "code",
+                                           "subscription-key",
+                                           "appid",
+                                           "app_key",
+                                           "login_token",
+                                           "refresh_token"};
 
 std::optional<std::string> percent_decoded(std::string_view text) {
   std::string decoded;
@@ -40,7 +85,8 @@ std::optional<std::string> percent_decoded(std::string_view text) {
     unsigned char byte;
     std::size_t length;
     if (text.size() - i < 3) return std::nullopt;
-    if (sodium_hex2bin(&byte, 1, text.data() + i + 1, 2, nullptr, &length, nullptr) != 0 || length != 1) return std::nullopt;
+    if (sodium_hex2bin(&byte, 1, text.data() + i + 1, 2, nullptr, &length, nullptr) != 0 || length != 1)
+      return std::nullopt;
     decoded += static_cast<char>(byte);
     i += 2;
   }
@@ -53,8 +99,8 @@ std::optional<std::string> base64_decoded(std::string_view text) {
   std::size_t length = 0;
   const char* end = nullptr;
   for (int variant : {sodium_base64_VARIANT_ORIGINAL_NO_PADDING, sodium_base64_VARIANT_URLSAFE_NO_PADDING}) {
-    if (sodium_base642bin(reinterpret_cast<unsigned char*>(decoded.data()), decoded.size(), text.data(), text.size(), nullptr,
-                          &length, &end, variant) == 0 &&
+    if (sodium_base642bin(reinterpret_cast<unsigned char*>(decoded.data()), decoded.size(), text.data(),
+                          text.size(), nullptr, &length, &end, variant) == 0 &&
         end == text.data() + text.size()) {
       decoded.resize(length);
       return decoded;
@@ -65,15 +111,16 @@ std::optional<std::string> base64_decoded(std::string_view text) {
 
 std::string base64(std::string_view bytes) {
   std::string text(sodium_base64_encoded_len(bytes.size(), sodium_base64_VARIANT_ORIGINAL), '\0');
-  sodium_bin2base64(text.data(), text.size(), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
-                    sodium_base64_VARIANT_ORIGINAL);
+  sodium_bin2base64(text.data(), text.size(), reinterpret_cast<const unsigned char*>(bytes.data()),
+                    bytes.size(), sodium_base64_VARIANT_ORIGINAL);
   text.pop_back();  // the NUL
   return text;
 }
 
 // The credentials after the scheme, when the scheme is this one.
 std::optional<std::string_view> after_scheme(std::string_view value, std::string_view scheme) {
-  if (value.size() <= scheme.size() || lower(value.substr(0, scheme.size())) != scheme || value[scheme.size()] != ' ')
+  if (value.size() <= scheme.size() || lower(value.substr(0, scheme.size())) != scheme ||
+      value[scheme.size()] != ' ')
     return std::nullopt;
   value.remove_prefix(scheme.size());
   value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
@@ -83,7 +130,8 @@ std::optional<std::string_view> after_scheme(std::string_view value, std::string
 // Whether this field, which may authenticate, holds the token exactly where the form has the secret.
 bool is_token_in_place(const Field& field, const CredentialForm& form, std::string_view token) {
   std::string name = lower(field.name);
-  if (form.kind == CredentialForm::Kind::header) return name == lower(form.header_name) && field.value == token;
+  if (form.kind == CredentialForm::Kind::header)
+    return name == lower(form.header_name) && field.value == token;
   if (name != "authorization") return false;
   if (form.kind == CredentialForm::Kind::bearer) {
     auto value = after_scheme(field.value, "bearer");
@@ -96,7 +144,8 @@ bool is_token_in_place(const Field& field, const CredentialForm& form, std::stri
   if (!decoded) return false;
   auto colon = decoded->find(':');
   if (colon == std::string::npos) return false;
-  std::string_view user = std::string_view(*decoded).substr(0, colon), password = std::string_view(*decoded).substr(colon + 1);
+  std::string_view user = std::string_view(*decoded).substr(0, colon),
+                   password = std::string_view(*decoded).substr(colon + 1);
   // The token once, and beside it nothing that could be a secret of somebody else.
   bool token_is_password = password == token && user.size() <= 64 && user != token;
   bool token_is_user = user == token && (password.empty() || password == "x-oauth-basic");
@@ -108,7 +157,9 @@ bool is_credential_field(std::string_view name, const CredentialForm& form) {
          (form.kind == CredentialForm::Kind::header && name == lower(form.header_name));
 }
 
-Provenance refused(std::string reason) { return {Provenance::Verdict::refused, std::move(reason), 0}; }
+Provenance refused(std::string reason) {
+  return {Provenance::Verdict::refused, std::move(reason), 0};
+}
 
 std::optional<Provenance> foreign_parameter(const RequestHead& head) {
   std::string_view rest = head.query;
@@ -117,8 +168,10 @@ std::optional<Provenance> foreign_parameter(const RequestHead& head) {
     std::string_view pair = rest.substr(0, end);
     auto name = percent_decoded(pair.substr(0, pair.find('=')));
     if (!name) return refused("the query is not properly encoded");
-    if (std::find(credential_parameters.begin(), credential_parameters.end(), lower(*name)) != credential_parameters.end())
-      return refused(fmt::format("the query parameter '{}' can carry a credential that is not this session's", lower(*name)));
+    if (std::find(credential_parameters.begin(), credential_parameters.end(), lower(*name)) !=
+        credential_parameters.end())
+      return refused(fmt::format("the query parameter '{}' can carry a credential that is not this session's",
+                                 lower(*name)));
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
   }
   return std::nullopt;
@@ -127,28 +180,35 @@ std::optional<Provenance> foreign_parameter(const RequestHead& head) {
 // The token where it does not belong: another destination, another field, the path, the query.
 bool token_leaves(const RequestHead& head, std::string_view token) {
   if (holds_token(head.path, token) || holds_token(head.query, token)) return true;
-  return std::any_of(head.fields.begin(), head.fields.end(),
-                     [&](const Field& field) { return holds_token(field.value, token) || holds_token(field.name, token); });
+  return std::any_of(head.fields.begin(), head.fields.end(), [&](const Field& field) {
+    return holds_token(field.value, token) || holds_token(field.name, token);
+  });
 }
 
 }  // namespace
 
-Provenance judge_provenance(const RequestHead& head, const std::optional<CredentialForm>& form, std::string_view token) {
+Provenance judge_provenance(const RequestHead& head, const std::optional<CredentialForm>& form,
+                            std::string_view token) {
   if (!form) {
     if (token_leaves(head, token))
-      return refused(fmt::format("the session's token belongs to another destination than {}", head.destination.text()));
+      return refused(
+          fmt::format("the session's token belongs to another destination than {}", head.destination.text()));
     return {};
   }
   std::optional<std::size_t> place;
   for (std::size_t i = 0; i < head.fields.size(); ++i) {
     const Field& field = head.fields[i];
     if (is_token_in_place(field, *form, token)) {
-      if (place) return refused(fmt::format("the credential stands twice: the field '{}' is repeated", lower(field.name)));
+      if (place)
+        return refused(
+            fmt::format("the credential stands twice: the field '{}' is repeated", lower(field.name)));
       place = i;
     } else if (is_credential_field(lower(field.name), *form)) {
-      return refused(fmt::format("the field '{}' carries a credential that is not this session's", lower(field.name)));
+      return refused(
+          fmt::format("the field '{}' carries a credential that is not this session's", lower(field.name)));
     } else if (holds_token(field.value, token)) {
-      return refused(fmt::format("the session's token stands in the field '{}', where it does not belong", lower(field.name)));
+      return refused(fmt::format("the session's token stands in the field '{}', where it does not belong",
+                                 lower(field.name)));
     }
   }
   if (holds_token(head.path, token) || holds_token(head.query, token))
@@ -162,9 +222,12 @@ Provenance judge_provenance(const RequestHead& head, const std::optional<Credent
 
 std::string field_with_secret(const CredentialForm& form, std::string_view secret) {
   switch (form.kind) {
-    case CredentialForm::Kind::bearer: return fmt::format("Bearer {}", secret);
-    case CredentialForm::Kind::basic: return fmt::format("Basic {}", base64(fmt::format("{}:{}", form.user, secret)));
-    case CredentialForm::Kind::header: return std::string(secret);
+    case CredentialForm::Kind::bearer:
+      return fmt::format("Bearer {}", secret);
+    case CredentialForm::Kind::basic:
+      return fmt::format("Basic {}", base64(fmt::format("{}:{}", form.user, secret)));
+    case CredentialForm::Kind::header:
+      return std::string(secret);
   }
   return {};
 }
@@ -177,7 +240,8 @@ bool holds_token(std::string_view bytes, std::string_view token) {
     if (decoded && decoded->find(token) != std::string_view::npos) return true;
   }
   for (std::size_t shift = 0; shift < 3; ++shift) {
-    // With `shift` unknown bytes before it, the token's own characters in base64 are those that no neighbour touches.
+    // With `shift` unknown bytes before it, the token's own characters in base64 are those that no neighbour
+    // touches.
     std::string encoded = base64(std::string(shift, '\0') + std::string(token));
     std::size_t first = shift == 0 ? 0 : shift + 1;
     std::size_t last = (shift + token.size()) * 8 / 6;

@@ -1,6 +1,5 @@
-#include <arpa/inet.h>
-
 #include <algorithm>
+#include <arpa/inet.h>
 
 #include "policy/destination.h"
 
@@ -45,7 +44,9 @@ constexpr Block v6_blocks[] = {
     {{}, 128, AddressClass::unspecified},
     {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, 128, AddressClass::loopback},
     {{0xfd, 0x00, 0x0e, 0xc2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x02, 0x54}, 128, AddressClass::metadata},  // AWS
-    {{0xfd, 0x20, 0x00, 0xce, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x02, 0x54}, 128, AddressClass::metadata},  // Google
+    {{0xfd, 0x20, 0x00, 0xce, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x02, 0x54},
+     128,
+     AddressClass::metadata},  // Google
     {{0xfc}, 7, AddressClass::private_use},
     {{0xfe, 0x80}, 10, AddressClass::link_local},
     {{0xfe, 0xc0}, 10, AddressClass::private_use},
@@ -62,15 +63,24 @@ constexpr Block v6_blocks[] = {
 
 std::string_view to_string(AddressClass address_class) {
   switch (address_class) {
-    case AddressClass::global: return "global";
-    case AddressClass::unspecified: return "unspecified";
-    case AddressClass::loopback: return "loopback";
-    case AddressClass::link_local: return "link-local";
-    case AddressClass::metadata: return "metadata service";
-    case AddressClass::private_use: return "private";
-    case AddressClass::shared: return "carrier-grade NAT";
-    case AddressClass::multicast: return "multicast";
-    case AddressClass::reserved: return "reserved";
+    case AddressClass::global:
+      return "global";
+    case AddressClass::unspecified:
+      return "unspecified";
+    case AddressClass::loopback:
+      return "loopback";
+    case AddressClass::link_local:
+      return "link-local";
+    case AddressClass::metadata:
+      return "metadata service";
+    case AddressClass::private_use:
+      return "private";
+    case AddressClass::shared:
+      return "carrier-grade NAT";
+    case AddressClass::multicast:
+      return "multicast";
+    case AddressClass::reserved:
+      return "reserved";
   }
   return "reserved";
 }

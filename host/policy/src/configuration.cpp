@@ -1,12 +1,11 @@
 #include "policy/configuration.h"
 
-#include <fmt/format.h>
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <cctype>
+#include <fmt/format.h>
 #include <functional>
 #include <map>
+#include <toml++/toml.h>
 
 #include "base/files.h"
 
@@ -28,12 +27,14 @@ class TableReader {
       if (reader == readers_.end()) {
         std::string known;
         for (const auto& [name, unused] : readers_) known += (known.empty() ? "" : ", ") + name;
-        return fail(ErrorCode::invalid_argument,
-                    fmt::format("{}:{}: unknown key '{}' in {}", file_, key.source().begin.line, key.str(), where_),
-                    fmt::format("known keys: {}", known));
+        return fail(
+            ErrorCode::invalid_argument,
+            fmt::format("{}:{}: unknown key '{}' in {}", file_, key.source().begin.line, key.str(), where_),
+            fmt::format("known keys: {}", known));
       }
       if (auto status = reader->second(node); !status)
-        return fail(with_context(status.error(), fmt::format("{}:{}: {}", file_, node.source().begin.line, key.str())));
+        return fail(with_context(status.error(),
+                                 fmt::format("{}:{}: {}", file_, node.source().begin.line, key.str())));
     }
     return {};
   }
@@ -73,7 +74,8 @@ Result<EgressAction> action_of(const toml::node& node, std::initializer_list<Egr
 
 bool is_token(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) || std::string_view("!#$%&'*+-.^_`|~").find(static_cast<char>(c)) != std::string_view::npos;
+    return std::isalnum(c) ||
+           std::string_view("!#$%&'*+-.^_`|~").find(static_cast<char>(c)) != std::string_view::npos;
   });
 }
 
@@ -92,7 +94,8 @@ Result<std::vector<std::uint16_t>> ports_of(const toml::node& node) {
 Status read_methods(const toml::node& node, EgressRule& rule) {
   rule.methods = ANCHORHOLD_TRY(texts_of(node));
   for (const auto& method : rule.methods)
-    if (!is_token(method) || std::any_of(method.begin(), method.end(), [](unsigned char c) { return std::islower(c); }))
+    if (!is_token(method) ||
+        std::any_of(method.begin(), method.end(), [](unsigned char c) { return std::islower(c); }))
       return wrong("HTTP methods in upper case, like \"GET\"");
   return {};
 }
@@ -100,7 +103,8 @@ Status read_methods(const toml::node& node, EgressRule& rule) {
 Status read_paths(const toml::node& node, EgressRule& rule) {
   rule.paths = ANCHORHOLD_TRY(texts_of(node));
   for (const auto& path : rule.paths)
-    if (path[0] != '/' || path.find('*') < path.size() - 1 || path.find_first_of("?# \\") != std::string::npos)
+    if (path[0] != '/' || path.find('*') < path.size() - 1 ||
+        path.find_first_of("?# \\") != std::string::npos)
       return wrong("paths that begin with '/' and have '*' at the end only");
   return {};
 }
@@ -109,7 +113,8 @@ Status read_headers(const toml::node& node, EgressRule& rule) {
   rule.deny_headers = ANCHORHOLD_TRY(texts_of(node));
   for (auto& header : rule.deny_headers) {
     if (!is_token(header)) return wrong("names of HTTP headers");
-    std::transform(header.begin(), header.end(), header.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::transform(header.begin(), header.end(), header.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   }
   return {};
 }
@@ -127,7 +132,8 @@ Result<EgressRule> read_rule(const toml::table& table, std::string_view file) {
     return {};
   });
   reader.key("action", [&](const toml::node& node) -> Status {
-    rule.action = ANCHORHOLD_TRY(action_of(node, {EgressAction::allow, EgressAction::deny, EgressAction::ask}));
+    rule.action =
+        ANCHORHOLD_TRY(action_of(node, {EgressAction::allow, EgressAction::deny, EgressAction::ask}));
     has_action = true;
     return {};
   });
@@ -160,11 +166,13 @@ Result<EgressRule> read_rule(const toml::table& table, std::string_view file) {
   if (!has_host) return incomplete("a rule needs a host");
   if (!has_action) return incomplete("a rule needs an action: \"allow\", \"deny\" or \"ask\"");
   if (rule.tunnel_only && rule.inspecting())
-    return incomplete("tunnel_only connections are never opened, so methods, paths, credential, deny_headers and "
-                      "max_upload cannot be held");
+    return incomplete(
+        "tunnel_only connections are never opened, so methods, paths, credential, deny_headers and "
+        "max_upload cannot be held");
   if (rule.action == EgressAction::deny && rule.inspecting())
-    return incomplete("a deny rule denies everything; methods, paths, credential, deny_headers and max_upload belong to "
-                      "allow and ask");
+    return incomplete(
+        "a deny rule denies everything; methods, paths, credential, deny_headers and max_upload belong to "
+        "allow and ask");
   return rule;
 }
 

@@ -1,11 +1,10 @@
 #include "policy/destination.h"
 
+#include <algorithm>
 #include <arpa/inet.h>
+#include <charconv>
 #include <fmt/format.h>
 #include <idn2.h>
-
-#include <algorithm>
-#include <charconv>
 #include <memory>
 
 namespace anchorhold::policy {
@@ -15,8 +14,12 @@ constexpr std::size_t max_name = 253;
 constexpr std::size_t max_label = 63;
 constexpr std::size_t max_input = 1024;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_letter(char c) { return c >= 'a' && c <= 'z'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_letter(char c) {
+  return c >= 'a' && c <= 'z';
+}
 
 // Text from a guest in a message for a person: printable, bounded.
 std::string shown(std::string_view text) {
@@ -84,7 +87,8 @@ std::optional<Address> parse_ipv4(const std::vector<std::string_view>& parts) {
 
 Result<Address> parse_ipv6(std::string_view whole, std::string_view inside) {
   std::array<std::uint8_t, 16> bytes;
-  if (inside.find('\0') != std::string_view::npos || inet_pton(AF_INET6, std::string(inside).c_str(), bytes.data()) != 1)
+  if (inside.find('\0') != std::string_view::npos ||
+      inet_pton(AF_INET6, std::string(inside).c_str(), bytes.data()) != 1)
     return refuse(whole, "it is not an IPv6 address (zone ids are not allowed)");
   auto address = Address::v6(bytes);
   if (!address) return refuse(whole, "an IPv4 address inside an IPv6 address must be written as IPv4");
@@ -97,7 +101,8 @@ const char* wrong_label(std::string_view label) {
   if (label.front() == '-' || label.back() == '-') return "a label begins or ends with a hyphen";
   if (label.front() == '_' || label.back() == '_') return "a label begins or ends with an underscore";
   for (char c : label)
-    if (!is_letter(c) && !is_digit(c) && c != '-' && c != '_') return "it has a character that no host name has";
+    if (!is_letter(c) && !is_digit(c) && c != '-' && c != '_')
+      return "it has a character that no host name has";
   return nullptr;
 }
 
@@ -105,8 +110,9 @@ const char* wrong_label(std::string_view label) {
 Result<std::string> to_a_labels(std::string_view text) {
   char* converted = nullptr;
   std::string input(text);
-  int status = idn2_lookup_u8(reinterpret_cast<const std::uint8_t*>(input.c_str()),
-                              reinterpret_cast<std::uint8_t**>(&converted), IDN2_NFC_INPUT | IDN2_NONTRANSITIONAL);
+  int status =
+      idn2_lookup_u8(reinterpret_cast<const std::uint8_t*>(input.c_str()),
+                     reinterpret_cast<std::uint8_t**>(&converted), IDN2_NFC_INPUT | IDN2_NONTRANSITIONAL);
   std::unique_ptr<char, void (*)(void*)> owned(converted, idn2_free);
   if (status != IDN2_OK) return refuse(text, idn2_strerror(status));
   return std::string(converted);
@@ -132,8 +138,10 @@ Result<Host> Host::parse(std::string_view text) {
     return of(ANCHORHOLD_TRY(parse_ipv6(text, text.substr(1, text.size() - 2))));
   }
   for (char c : text) {
-    if (static_cast<unsigned char>(c) <= 0x20 || c == 0x7f) return refuse(text, "it has a space or a control character");
-    if (c == '%' || c == '@' || c == ':' || c == '/' || c == '\\' || c == '?' || c == '#' || c == '[' || c == ']')
+    if (static_cast<unsigned char>(c) <= 0x20 || c == 0x7f)
+      return refuse(text, "it has a space or a control character");
+    if (c == '%' || c == '@' || c == ':' || c == '/' || c == '\\' || c == '?' || c == '#' || c == '[' ||
+        c == ']')
       return refuse(text, fmt::format("it has a '{}'", c));
   }
   std::string name(text);
@@ -154,7 +162,8 @@ Result<Host> Host::parse(std::string_view text) {
     if (const char* why = wrong_label(label)) return refuse(text, why);
     has_a_label |= label.starts_with("xn--");
   }
-  if (has_a_label && !a_labels_round_trip(name)) return refuse(text, "it is not a valid internationalised name");
+  if (has_a_label && !a_labels_round_trip(name))
+    return refuse(text, "it is not a valid internationalised name");
   Host host;
   host.text_ = std::move(name);
   return host;
@@ -167,7 +176,8 @@ Host Host::of(const Address& address) {
   return host;
 }
 
-Result<Destination> Destination::parse(std::string_view authority, std::optional<std::uint16_t> default_port) {
+Result<Destination> Destination::parse(std::string_view authority,
+                                       std::optional<std::uint16_t> default_port) {
   if (authority.size() > max_input) return refuse(authority, "it is too long");
   auto bracket = authority.rfind(']');
   auto colon = authority.find(':', bracket == std::string_view::npos ? 0 : bracket);
@@ -181,14 +191,16 @@ Result<Destination> Destination::parse(std::string_view authority, std::optional
   std::string_view port = authority.substr(colon + 1);
   unsigned value = 0;
   auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);
-  if (port.empty() || port.size() > 5 || !is_digit(port[0]) || error != std::errc() || end != port.data() + port.size() ||
-      value == 0 || value > 65535)
+  if (port.empty() || port.size() > 5 || !is_digit(port[0]) || error != std::errc() ||
+      end != port.data() + port.size() || value == 0 || value > 65535)
     return refuse(authority, "the port is not a number from 1 to 65535");
   destination.port = static_cast<std::uint16_t>(value);
   return destination;
 }
 
-std::string Destination::text() const { return fmt::format("{}:{}", host.text(), port); }
+std::string Destination::text() const {
+  return fmt::format("{}:{}", host.text(), port);
+}
 
 Result<HostPattern> HostPattern::parse(std::string_view text) {
   HostPattern pattern;
@@ -202,7 +214,8 @@ Result<HostPattern> HostPattern::parse(std::string_view text) {
     pattern.text_ = "*" + pattern.name_;
     return pattern;
   }
-  if (text.find('*') != std::string_view::npos) return refuse(text, "a wildcard is '*.' at the beginning, nothing else");
+  if (text.find('*') != std::string_view::npos)
+    return refuse(text, "a wildcard is '*.' at the beginning, nothing else");
   auto slash = text.rfind('/');
   std::string_view network = text.substr(0, slash);
   // In a rule an IPv6 address needs no brackets: no port follows.
@@ -220,7 +233,8 @@ Result<HostPattern> HostPattern::parse(std::string_view text) {
   if (slash != std::string_view::npos) {
     std::string_view length = text.substr(slash + 1);
     auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), pattern.prefix_);
-    if (length.empty() || error != std::errc() || end != length.data() + length.size() || pattern.prefix_ > bits)
+    if (length.empty() || error != std::errc() || end != length.data() + length.size() ||
+        pattern.prefix_ > bits)
       return refuse(text, fmt::format("the prefix length is not a number from 0 to {}", bits));
     std::string_view bytes = host.address()->bytes();
     for (unsigned bit = pattern.prefix_; bit < bits; ++bit)
@@ -234,9 +248,12 @@ Result<HostPattern> HostPattern::parse(std::string_view text) {
 
 bool HostPattern::matches(const Host& host) const {
   switch (kind_) {
-    case Kind::exact: return host.is_name() && host.text() == name_;
-    case Kind::below: return host.is_name() && host.text().size() > name_.size() && host.text().ends_with(name_);
-    case Kind::block: break;
+    case Kind::exact:
+      return host.is_name() && host.text() == name_;
+    case Kind::below:
+      return host.is_name() && host.text().size() > name_.size() && host.text().ends_with(name_);
+    case Kind::block:
+      break;
   }
   if (!host.address() || host.address()->is_v4() != network_->is_v4()) return false;
   std::string_view a = host.address()->bytes(), b = network_->bytes();

@@ -1,8 +1,8 @@
-// The calls of one command as reactors of gRPC's callback interface: no thread of ours waits for the guest, and a message
-// is asked for only when the last one was taken, which is what holds the other side back.
+// The calls of one command as reactors of gRPC's callback interface: no thread of ours waits for the guest,
+// and a message is asked for only when the last one was taken, which is what holds the other side back.
 //
-// A call must be destroyed on a thread of its owner, after gone(): the last reference to a channel must not be dropped on
-// one of gRPC's threads, which would then wait for itself.
+// A call must be destroyed on a thread of its owner, after gone(): the last reference to a channel must not
+// be dropped on one of gRPC's threads, which would then wait for itself.
 #pragma once
 
 #include <condition_variable>

@@ -1,10 +1,9 @@
 #include "guest_channel.h"
 
+#include <cerrno>
 #include <fmt/format.h>
 #include <poll.h>
 #include <string.h>
-
-#include <cerrno>
 
 namespace anchorhold::session {
 namespace {
@@ -12,33 +11,52 @@ namespace {
 ErrorCode code_of(grpc::StatusCode code) {
   switch (code) {
     case grpc::StatusCode::INVALID_ARGUMENT:
-    case grpc::StatusCode::OUT_OF_RANGE: return ErrorCode::invalid_argument;
-    case grpc::StatusCode::NOT_FOUND: return ErrorCode::not_found;
-    case grpc::StatusCode::ALREADY_EXISTS: return ErrorCode::already_exists;
+    case grpc::StatusCode::OUT_OF_RANGE:
+      return ErrorCode::invalid_argument;
+    case grpc::StatusCode::NOT_FOUND:
+      return ErrorCode::not_found;
+    case grpc::StatusCode::ALREADY_EXISTS:
+      return ErrorCode::already_exists;
     case grpc::StatusCode::PERMISSION_DENIED:
-    case grpc::StatusCode::UNAUTHENTICATED: return ErrorCode::permission_denied;
-    case grpc::StatusCode::RESOURCE_EXHAUSTED: return ErrorCode::resource_exhausted;
-    case grpc::StatusCode::FAILED_PRECONDITION: return ErrorCode::failed_precondition;
+    case grpc::StatusCode::UNAUTHENTICATED:
+      return ErrorCode::permission_denied;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return ErrorCode::resource_exhausted;
+    case grpc::StatusCode::FAILED_PRECONDITION:
+      return ErrorCode::failed_precondition;
     case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::ABORTED: return ErrorCode::unavailable;
-    case grpc::StatusCode::DEADLINE_EXCEEDED: return ErrorCode::deadline_exceeded;
-    case grpc::StatusCode::CANCELLED: return ErrorCode::cancelled;
-    case grpc::StatusCode::DATA_LOSS: return ErrorCode::data_loss;
-    case grpc::StatusCode::UNIMPLEMENTED: return ErrorCode::unsupported;
-    default: return ErrorCode::internal;
+    case grpc::StatusCode::ABORTED:
+      return ErrorCode::unavailable;
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return ErrorCode::deadline_exceeded;
+    case grpc::StatusCode::CANCELLED:
+      return ErrorCode::cancelled;
+    case grpc::StatusCode::DATA_LOSS:
+      return ErrorCode::data_loss;
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return ErrorCode::unsupported;
+    default:
+      return ErrorCode::internal;
   }
 }
 
 ExecStatus::Cause cause_of(wire::ExecStatus::Cause cause) {
   using C = ExecStatus::Cause;
   switch (cause) {
-    case wire::ExecStatus::CAUSE_SIGNALLED: return C::signalled;
-    case wire::ExecStatus::CAUSE_TIME_LIMIT: return C::time_limit;
-    case wire::ExecStatus::CAUSE_OUT_OF_MEMORY: return C::out_of_memory;
-    case wire::ExecStatus::CAUSE_PROCESS_LIMIT: return C::process_limit;
-    case wire::ExecStatus::CAUSE_KILLED: return C::killed;
-    case wire::ExecStatus::CAUSE_NOT_STARTED: return C::not_started;
-    default: return C::exited;
+    case wire::ExecStatus::CAUSE_SIGNALLED:
+      return C::signalled;
+    case wire::ExecStatus::CAUSE_TIME_LIMIT:
+      return C::time_limit;
+    case wire::ExecStatus::CAUSE_OUT_OF_MEMORY:
+      return C::out_of_memory;
+    case wire::ExecStatus::CAUSE_PROCESS_LIMIT:
+      return C::process_limit;
+    case wire::ExecStatus::CAUSE_KILLED:
+      return C::killed;
+    case wire::ExecStatus::CAUSE_NOT_STARTED:
+      return C::not_started;
+    default:
+      return C::exited;
   }
 }
 
@@ -60,10 +78,12 @@ Error GuestChannel::error(const grpc::Status& status) const {
     broken = true;
     std::string cause = lost_cause ? lost_cause() : std::string();
     if (cause.empty()) cause = "the connection to it has ended";
-    return {ErrorCode::unavailable, "guest lost: " + cause, "start the command again: a new guest will be started"};
+    return {ErrorCode::unavailable, "guest lost: " + cause,
+            "start the command again: a new guest will be started"};
   }
   std::string message = status.error_message();
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) message = "the guest did not answer in time";
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
+    message = "the guest did not answer in time";
   return {code_of(status.error_code()), message, status.error_details()};
 }
 
@@ -103,9 +123,12 @@ wire::OutputStream to_wire(OutputStream stream) {
 
 wire::SignalExecRequest::Scope to_wire(SignalScope scope) {
   switch (scope) {
-    case SignalScope::leader: return wire::SignalExecRequest::SCOPE_LEADER;
-    case SignalScope::tree: return wire::SignalExecRequest::SCOPE_TREE;
-    case SignalScope::group: break;
+    case SignalScope::leader:
+      return wire::SignalExecRequest::SCOPE_LEADER;
+    case SignalScope::tree:
+      return wire::SignalExecRequest::SCOPE_TREE;
+    case SignalScope::group:
+      break;
   }
   return wire::SignalExecRequest::SCOPE_GROUP;
 }
@@ -118,7 +141,8 @@ Result<wire::ExecRequest> to_wire(const ExecSpec& spec) {
   request.set_shell_command(spec.shell_command);
   for (const auto& [name, value] : spec.environment) {
     if (name.empty() || name.find_first_of(std::string("=\0", 2)) != name.npos)
-      return fail(ErrorCode::invalid_argument, fmt::format("not a name of an environment variable: \"{}\"", name));
+      return fail(ErrorCode::invalid_argument,
+                  fmt::format("not a name of an environment variable: \"{}\"", name));
     (*request.mutable_environment())[name] = value;
   }
   request.set_clear_environment(spec.clear_environment);
@@ -126,9 +150,15 @@ Result<wire::ExecRequest> to_wire(const ExecSpec& spec) {
   request.set_user(spec.user);
   request.set_input(spec.input == ExecSpec::Input::pipe ? wire::INPUT_MODE_PIPE : wire::INPUT_MODE_EMPTY);
   switch (spec.errors) {
-    case ExecSpec::Errors::apart: request.set_error(wire::ERROR_MODE_APART); break;
-    case ExecSpec::Errors::merged: request.set_error(wire::ERROR_MODE_MERGED); break;
-    case ExecSpec::Errors::discarded: request.set_error(wire::ERROR_MODE_DISCARDED); break;
+    case ExecSpec::Errors::apart:
+      request.set_error(wire::ERROR_MODE_APART);
+      break;
+    case ExecSpec::Errors::merged:
+      request.set_error(wire::ERROR_MODE_MERGED);
+      break;
+    case ExecSpec::Errors::discarded:
+      request.set_error(wire::ERROR_MODE_DISCARDED);
+      break;
   }
   if (spec.terminal) {
     request.mutable_terminal()->set_rows(spec.terminal->rows);
@@ -147,8 +177,9 @@ std::optional<ExecStatus> refuse_too_long(const wire::ExecRequest& request) {
   ExecStatus status;
   status.cause = ExecStatus::Cause::not_started;
   status.error_number = E2BIG;
-  status.detail = fmt::format("the command with its arguments and environment takes {} bytes: at most {} are possible",
-                              request.ByteSizeLong(), most);
+  status.detail =
+      fmt::format("the command with its arguments and environment takes {} bytes: at most {} are possible",
+                  request.ByteSizeLong(), most);
   return status;
 }
 
@@ -158,16 +189,23 @@ std::string to_string(const ExecStatus& status) {
     return status.detail.empty() ? std::string(text) : fmt::format("{}: {}", text, status.detail);
   };
   switch (status.cause) {
-    case C::exited: return fmt::format("exited with {}", status.code);
+    case C::exited:
+      return fmt::format("exited with {}", status.code);
     case C::signalled: {
       const char* name = sigabbrev_np(status.signal);
-      return name != nullptr ? fmt::format("killed by SIG{}", name) : fmt::format("killed by signal {}", status.signal);
+      return name != nullptr ? fmt::format("killed by SIG{}", name)
+                             : fmt::format("killed by signal {}", status.signal);
     }
-    case C::time_limit: return with_detail("stopped at its time limit");
-    case C::out_of_memory: return with_detail("out of memory");
-    case C::process_limit: return with_detail("too many processes");
-    case C::killed: return with_detail("killed");
-    case C::not_started: return with_detail("could not be started");
+    case C::time_limit:
+      return with_detail("stopped at its time limit");
+    case C::out_of_memory:
+      return with_detail("out of memory");
+    case C::process_limit:
+      return with_detail("too many processes");
+    case C::killed:
+      return with_detail("killed");
+    case C::not_started:
+      return with_detail("could not be started");
   }
   return "unknown";
 }
@@ -175,13 +213,18 @@ std::string to_string(const ExecStatus& status) {
 int shell_exit_code(const ExecStatus& status) {
   using C = ExecStatus::Cause;
   switch (status.cause) {
-    case C::exited: return status.code;
-    case C::signalled: return 128 + status.signal;
-    case C::time_limit: return 124;
+    case C::exited:
+      return status.code;
+    case C::signalled:
+      return 128 + status.signal;
+    case C::time_limit:
+      return 124;
     case C::out_of_memory:
     case C::process_limit:
-    case C::killed: return 137;
-    case C::not_started: return status.error_number == ENOENT ? 127 : 126;
+    case C::killed:
+      return 137;
+    case C::not_started:
+      return status.error_number == ENOENT ? 127 : 126;
   }
   return 125;
 }

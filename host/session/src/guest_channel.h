@@ -1,11 +1,10 @@
 // What the client's parts share: the channel, its end, and the way errors of gRPC become ours.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <grpcpp/grpcpp.h>
 #include <memory>
 #include <mutex>
 #include <stop_token>

@@ -53,13 +53,18 @@ Result<std::unique_ptr<GuestClient>> GuestClient::connect(UniqueFd stream, Guest
   request.set_session_token(spec.session_token);
   auto reply = ANCHORHOLD_TRY(call(*state->channel, &wire::Guest::Stub::Hello, request, spec.hello_limit));
   if (reply.protocol() < lowest_protocol || reply.protocol() > highest_protocol)
-    return fail(ErrorCode::failed_precondition, "the guest chose a protocol version that this host does not speak");
+    return fail(ErrorCode::failed_precondition,
+                "the guest chose a protocol version that this host does not speak");
   state->info = info_of(reply);
   return std::unique_ptr<GuestClient>(new GuestClient(std::move(state)));
 }
 
-const GuestInfo& GuestClient::info() const { return state_->info; }
-bool GuestClient::lost() const { return state_->channel->lost(); }
+const GuestInfo& GuestClient::info() const {
+  return state_->info;
+}
+bool GuestClient::lost() const {
+  return state_->channel->lost();
+}
 
 Result<GuestClient::BackgroundStart> GuestClient::start_background(const BackgroundSpec& spec) {
   wire::ExecRequest request = ANCHORHOLD_TRY(to_wire(spec.exec));
@@ -84,9 +89,11 @@ Result<GuestClient::BackgroundStart> GuestClient::start_background(const Backgro
 
 namespace {
 
-// One pass over a background output; ends early when max_bytes are there, or with `first_only` at the first bytes.
+// One pass over a background output; ends early when max_bytes are there, or with `first_only` at the first
+// bytes.
 Status read_kept(const GuestChannel& channel, const wire::ReadOutputRequest& request, std::size_t max_bytes,
-                 bool first_only, std::chrono::milliseconds limit, std::stop_token stop, BackgroundOutput& output) {
+                 bool first_only, std::chrono::milliseconds limit, std::stop_token stop,
+                 BackgroundOutput& output) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + limit);
   CancelOnStop cancel(stop, context);
@@ -115,9 +122,9 @@ Status read_kept(const GuestChannel& channel, const wire::ReadOutputRequest& req
 
 }  // namespace
 
-Result<BackgroundOutput> GuestClient::poll_output(const ExecId& id, OutputStream stream, std::uint64_t from_offset,
-                                                  std::size_t max_bytes, std::chrono::milliseconds wait,
-                                                  std::stop_token stop) {
+Result<BackgroundOutput> GuestClient::poll_output(const ExecId& id, OutputStream stream,
+                                                  std::uint64_t from_offset, std::size_t max_bytes,
+                                                  std::chrono::milliseconds wait, std::stop_token stop) {
   wire::ReadOutputRequest request;
   request.set_exec_id(id.value());
   request.set_stream(to_wire(stream));
@@ -134,7 +141,8 @@ Result<BackgroundOutput> GuestClient::poll_output(const ExecId& id, OutputStream
 Result<ExecStatus> GuestClient::wait_background(const ExecId& id, std::stop_token stop) {
   wire::WaitExecRequest request;
   request.set_exec_id(id.value());
-  auto reply = ANCHORHOLD_TRY(call(*state_->channel, &wire::Guest::Stub::WaitExec, request, std::nullopt, stop));
+  auto reply =
+      ANCHORHOLD_TRY(call(*state_->channel, &wire::Guest::Stub::WaitExec, request, std::nullopt, stop));
   return from_wire(reply.status());
 }
 
@@ -147,7 +155,8 @@ Status GuestClient::kill_background(const ExecId& id, bool forget) {
 }
 
 Result<std::vector<ExecInfo>> GuestClient::list_execs() {
-  auto reply = ANCHORHOLD_TRY(call(*state_->channel, &wire::Guest::Stub::ListExecs, wire::ListExecsRequest()));
+  auto reply =
+      ANCHORHOLD_TRY(call(*state_->channel, &wire::Guest::Stub::ListExecs, wire::ListExecsRequest()));
   std::vector<ExecInfo> execs;
   for (const auto& exec : reply.execs()) execs.push_back(from_wire(exec));
   return execs;
@@ -171,7 +180,8 @@ Result<std::chrono::nanoseconds> GuestClient::set_clock(WallTime now) {
 }
 
 Result<GuestStatistics> GuestClient::statistics() {
-  auto reply = ANCHORHOLD_TRY(call(*state_->channel, &wire::Guest::Stub::GetStatistics, wire::GetStatisticsRequest()));
+  auto reply =
+      ANCHORHOLD_TRY(call(*state_->channel, &wire::Guest::Stub::GetStatistics, wire::GetStatisticsRequest()));
   GuestStatistics statistics;
   statistics.memory_total = {reply.memory_total_bytes()};
   statistics.memory_available = {reply.memory_available_bytes()};

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-
 #include <mutex>
 #include <thread>
 
@@ -32,14 +31,17 @@ GuestExec::GuestExec(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 GuestExec::~GuestExec() = default;
 
-const ExecId& GuestExec::id() const { return state_->id; }
+const ExecId& GuestExec::id() const {
+  return state_->id;
+}
 
 Result<std::optional<std::string>> GuestExec::read(OutputStream stream, std::stop_token stop) {
   auto& output = state_->outputs[stream == OutputStream::standard_output ? 0 : 1];
   if (!output) return std::nullopt;
   {
     std::unique_lock lock(state_->sync->mutex);
-    bool ready = state_->sync->changed.wait(lock, stop, [&] { return output->has_chunk() || output->done(); });
+    bool ready =
+        state_->sync->changed.wait(lock, stop, [&] { return output->has_chunk() || output->done(); });
     if (!ready) return fail(ErrorCode::cancelled, "stopped while reading a command's output");
     if (!output->has_chunk()) {
       ANCHORHOLD_CHECK(state_->end_of(*output));
@@ -83,20 +85,23 @@ Result<std::optional<GuestExec::Piece>> GuestExec::read_any(std::stop_token stop
 
 Status GuestExec::State::end_of(const OutputCall& output) const {
   if (output.status().ok()) return {};
-  // The command was refused, or its call has ended: then that is the reason, and the outputs are only its consequence.
+  // The command was refused, or its call has ended: then that is the reason, and the outputs are only its
+  // consequence.
   if (exec->done() && !exec->status().ok()) return fail(channel->error(exec->status()));
   if (exec->result() && output.status().error_code() == grpc::StatusCode::CANCELLED) return {};
   return fail(channel->error(output.status()));
 }
 
 Status GuestExec::write_input(std::span<const std::byte> bytes, std::stop_token stop) {
-  return write_input(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), std::move(stop));
+  return write_input(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
+                     std::move(stop));
 }
 
 Status GuestExec::write_input(std::string_view text, std::stop_token stop) {
   if (text.empty()) return {};
   std::lock_guard turn(state_->input_mutex);
-  if (!state_->has_input) return fail(ErrorCode::failed_precondition, "the command was started without an input");
+  if (!state_->has_input)
+    return fail(ErrorCode::failed_precondition, "the command was started without an input");
   if (!state_->input) state_->input = InputCall::start(*state_->channel, state_->sync, state_->id.value());
   return state_->input->write(text, std::move(stop));
 }
@@ -112,7 +117,8 @@ Status GuestExec::close_input() {
 // Until the guest knows the command by its id.
 Status GuestExec::State::wait_started() {
   std::unique_lock lock(sync->mutex);
-  bool known = sync->changed.wait_for(lock, control_limit, [this] { return exec->started() || exec->done(); });
+  bool known =
+      sync->changed.wait_for(lock, control_limit, [this] { return exec->started() || exec->done(); });
   if (!known) return fail(ErrorCode::deadline_exceeded, "the guest did not start the command in time");
   if (!exec->started()) return fail(channel->error(exec->status()));
   return {};
@@ -165,7 +171,8 @@ Result<ExecStatus> GuestExec::wait(std::stop_token stop) {
       lock.unlock();
       exec.cancel();
       if (!killed) return fail(with_context(killed.error(), "killing the command"));
-      return fail(ErrorCode::deadline_exceeded, "the guest does not answer: the command's end was not reported");
+      return fail(ErrorCode::deadline_exceeded,
+                  "the guest does not answer: the command's end was not reported");
     }
   }
   if (exec.result()) return *exec.result();
@@ -188,9 +195,11 @@ Result<std::unique_ptr<GuestExec>> GuestClient::start(const ExecSpec& spec) {
   }
   bool errors_apart = !spec.terminal && spec.errors == ExecSpec::Errors::apart;
   state->exec = ExecCall::start(*state->channel, state->sync, std::move(request));
-  state->outputs[0] = OutputCall::start(*state->channel, state->sync, state->id.value(), OutputStream::standard_output);
+  state->outputs[0] =
+      OutputCall::start(*state->channel, state->sync, state->id.value(), OutputStream::standard_output);
   if (errors_apart)
-    state->outputs[1] = OutputCall::start(*state->channel, state->sync, state->id.value(), OutputStream::standard_error);
+    state->outputs[1] =
+        OutputCall::start(*state->channel, state->sync, state->id.value(), OutputStream::standard_error);
   state->exec->when_done([state = state.get()] {
     // A command that the guest refused has no outputs to wait for.
     if (state->exec->started()) return;

@@ -138,8 +138,12 @@ Result<std::unique_ptr<Guest>> Session::State::make_guest() {
   if (!hypervisor) {
     auto made = parts.make_hypervisor();
     if (!made) {
-      if (auto checked = image.get(); !checked) return fail(std::move(checked).error());
-      return fail(std::move(made).error());
+      auto checked = image.get();
+      Error error = checked ? std::move(made).error() : std::move(checked).error();
+      events::Event event(events::vm_fail);
+      if (auto status = events.record(event.set(events::key::cause, error.message)); !status)
+        log_error(status.error().message);
+      return fail(std::move(error));
     }
     hypervisor = std::move(*made);
     announced = false;

@@ -1,13 +1,12 @@
-// What a command costs beyond the bare stream: exec of `true` against an echo, and throughput both ways against a plain
-// vsock stream, in one real guest (ANCHORHOLD_TEST_IMAGE names its image).
-#include <fmt/format.h>
-#include <sys/socket.h>
-
+// What a command costs beyond the bare stream: exec of `true` against an echo, and throughput both ways
+// against a plain vsock stream, in one real guest (ANCHORHOLD_TEST_IMAGE names its image).
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <functional>
 #include <stdexcept>
+#include <sys/socket.h>
 #include <vector>
 
 #include "base/files.h"
@@ -40,13 +39,15 @@ double median_us(int times, const std::function<void()>& work) {
   return all[all.size() / 2];
 }
 
-ExecStatus run(GuestClient& client, std::vector<std::string> argv, std::string_view input = {}, std::uint64_t* bytes = nullptr) {
+ExecStatus run(GuestClient& client, std::vector<std::string> argv, std::string_view input = {},
+               std::uint64_t* bytes = nullptr) {
   ExecSpec spec;
   spec.argv = std::move(argv);
-  auto status = must(client.run(spec, {[bytes](std::string_view text) {
-                                         if (bytes != nullptr) *bytes += text.size();
-                                       },
-                                       {}},
+  auto status = must(client.run(spec,
+                                {[bytes](std::string_view text) {
+                                   if (bytes != nullptr) *bytes += text.size();
+                                 },
+                                 {}},
                                 input));
   if (!status.ok()) throw std::runtime_error(to_string(status));
   return status;
@@ -62,7 +63,8 @@ void install_peer(GuestClient& client) {
 }
 
 void compare(const char* what, double ours, double bare, const char* unit) {
-  fmt::print("{:<34} {:>10.1f} {:<6} bare stream {:>10.1f} {:<6} ratio {:.2f}\n", what, ours, unit, bare, unit, ours / bare);
+  fmt::print("{:<34} {:>10.1f} {:<6} bare stream {:>10.1f} {:<6} ratio {:.2f}\n", what, ours, unit, bare,
+             unit, ours / bare);
 }
 
 }  // namespace
@@ -84,7 +86,10 @@ int main(int argc, char** argv) try {
   });
   double call_us = median_us(500, [&] { must(client.list_execs()); });
   double true_us = median_us(100, [&] { run(client, {"/bin/true"}); });
-  double inside_us = seconds([&] { run(client, {"bash", "-c", "for i in {1..100}; do /bin/true; done"}); }) * 1e6 / 100;
+  double inside_us = seconds([&] {
+                       run(client, {"bash", "-c", "for i in {1..100}; do /bin/true; done"});
+                     }) *
+                     1e6 / 100;
   compare("a call (list of commands)", call_us, echo_us, "us");
   compare("exec of true", true_us, echo_us, "us");
   fmt::print("{:<34} {:>10.1f} us     (what bash in the guest needs to start and end it)\n", "", inside_us);
@@ -105,13 +110,16 @@ int main(int argc, char** argv) try {
   std::string input(bulk, 'i');
   double input_seconds = seconds([&] { run(client, {"sh", "-c", "cat > /dev/null"}, input); });
   std::uint64_t got = 0;
-  double output_seconds = seconds([&] { run(client, {"head", "-c", std::to_string(bulk), "/dev/zero"}, {}, &got); });
+  double output_seconds = seconds([&] {
+    run(client, {"head", "-c", std::to_string(bulk), "/dev/zero"}, {}, &got);
+  });
   if (got != bulk) throw std::runtime_error("bytes were lost");
   auto rate = [](double time) { return static_cast<double>(bulk) / (1 << 20) / time; };
   compare("output of a command", rate(output_seconds), rate(give_seconds), "MiB/s");
   compare("input of a command", rate(input_seconds), rate(take_seconds), "MiB/s");
   auto statistics = must(client.statistics());
-  fmt::print("agent in the guest: {} resident, {} threads\n", to_string(statistics.agent_memory), statistics.agent_threads);
+  fmt::print("agent in the guest: {} resident, {} threads\n", to_string(statistics.agent_memory),
+             statistics.agent_threads);
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "bench_exec: {}\n", error.what());

@@ -1,13 +1,13 @@
-// Runs in the guest beside the agent: the bare streams that the agent's are measured against. Serves vsock ports:
-// 7000 echoes, 7001 reads to the end and answers one byte, 7002 is told a count (8 bytes) and sends as many.
-#include <linux/vm_sockets.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
+// Runs in the guest beside the agent: the bare streams that the agent's are measured against. Serves vsock
+// ports: 7000 echoes, 7001 reads to the end and answers one byte, 7002 is told a count (8 bytes) and sends as
+// many.
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <linux/vm_sockets.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 namespace {
 
@@ -38,7 +38,8 @@ void take(int fd) {
 void give(int fd) {
   std::uint64_t count = 0;
   if (read(fd, &count, sizeof count) != sizeof count) return;
-  for (; count > 0 && write_whole(fd, std::min<std::uint64_t>(count, chunk)); count -= std::min<std::uint64_t>(count, chunk)) {
+  for (; count > 0 && write_whole(fd, std::min<std::uint64_t>(count, chunk));
+       count -= std::min<std::uint64_t>(count, chunk)) {
   }
 }
 
@@ -48,7 +49,8 @@ int listen_on(std::uint32_t port) {
   address.svm_family = AF_VSOCK;
   address.svm_cid = VMADDR_CID_ANY;
   address.svm_port = port;
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || listen(fd, 8) != 0) std::perror("listening");
+  if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || listen(fd, 8) != 0)
+    std::perror("listening");
   return fd;
 }
 

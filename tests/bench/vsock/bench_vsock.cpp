@@ -1,9 +1,6 @@
-// Stream throughput both ways and the echo round trip over the vsock device: a socket pair of this machine as the peer, the
-// device driven by a front end in this process, and a real guest when ANCHORHOLD_TEST_IMAGE names an image. The guest's
-// figures are the raw baseline for whatever is built on these streams.
-#include <sys/socket.h>
-#include <unistd.h>
-
+// Stream throughput both ways and the echo round trip over the vsock device: a socket pair of this machine as
+// the peer, the device driven by a front end in this process, and a real guest when ANCHORHOLD_TEST_IMAGE
+// names an image. The guest's figures are the raw baseline for whatever is built on these streams.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -12,7 +9,9 @@
 #include <functional>
 #include <future>
 #include <stdexcept>
+#include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "base/files.h"
@@ -33,7 +32,9 @@ constexpr std::size_t bulk = 512u << 20;
 constexpr std::size_t chunk = 256u << 10;
 constexpr int round_trips = 2000;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 struct Figures {
   double to_guest = 0, from_guest = 0;  // MiB/s
@@ -41,8 +42,8 @@ struct Figures {
 };
 
 void print(const char* what, const Figures& f) {
-  std::printf("%-28s to %7.0f MiB/s   from %7.0f MiB/s   echo median %7.1f us  99%% %7.1f us\n", what, f.to_guest,
-              f.from_guest, f.echo_median, f.echo_99);
+  std::printf("%-28s to %7.0f MiB/s   from %7.0f MiB/s   echo median %7.1f us  99%% %7.1f us\n", what,
+              f.to_guest, f.from_guest, f.echo_median, f.echo_99);
 }
 
 void percentiles(std::vector<double>& times, Figures& figures) {
@@ -118,7 +119,8 @@ Figures front_end_figures() {
   auto folder = *TemporaryDirectory::create();
   auto device = start(folder.path() / "v");
   std::promise<UniqueFd> accepted;
-  must(bool(device->listen(2048, [&](UniqueFd stream) { accepted.set_value(std::move(stream)); })), "listening");
+  must(bool(device->listen(2048, [&](UniqueFd stream) { accepted.set_value(std::move(stream)); })),
+       "listening");
   FrontEnd front_end((folder.path() / "v").string());
   front_end.negotiate();
   GuestDriver driver(front_end);
@@ -130,11 +132,14 @@ Figures front_end_figures() {
   auto begin = Clock::now();
   std::thread writer([&] { send_bulk(host.get(), bulk); });
   std::size_t got = 0;
-  must(guest.pump([&] {
-         got += guest.data.size();
-         guest.data.clear();
-         return got == bulk;
-       }, std::chrono::minutes(2)), "bulk to the guest");
+  must(guest.pump(
+           [&] {
+             got += guest.data.size();
+             guest.data.clear();
+             return got == bulk;
+           },
+           std::chrono::minutes(2)),
+       "bulk to the guest");
   writer.join();
   figures.to_guest = bulk / seconds_since(begin) / (1 << 20);
 
@@ -161,7 +166,8 @@ Figures front_end_figures() {
   std::thread reader([&] { got = drain(host.get()); });
   std::vector<std::byte> block(GuestDriver::payload_limit);
   for (std::size_t sent = 0; sent < bulk;) {
-    std::size_t count = guest.write(std::span<const std::byte>(block).first(std::min(block.size(), bulk - sent)));
+    std::size_t count =
+        guest.write(std::span<const std::byte>(block).first(std::min(block.size(), bulk - sent)));
     sent += count;
     if (count == 0) must(guest.pump([&] { return guest.credit() > 0; }), "credit");
   }

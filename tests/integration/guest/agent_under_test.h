@@ -24,6 +24,8 @@ class HostedAgent {
 };
 
 inline constexpr bool agent_is_root = true;
-inline std::string default_uid() { return "1000"; }
+inline std::string default_uid() {
+  return "1000";
+}
 
 }  // namespace anchorhold::session

@@ -1,9 +1,8 @@
-// What needs a real guest: its limits, its kernel, its clock, its shape. The tests of streams and commands run here, too;
-// see CMakeLists.txt.
+// What needs a real guest: its limits, its kernel, its clock, its shape. The tests of streams and commands
+// run here, too; see CMakeLists.txt.
+#include <cstring>
 #include <gtest/gtest.h>
 #include <signal.h>
-
-#include <cstring>
 
 #include "agent_under_test.h"
 #include "commands.h"
@@ -36,7 +35,8 @@ TEST(Guest, IsSealedAndUnprivileged) {
   ExecSpec as_root = shell("touch /usr/x && echo written");
   as_root.user = "root";
   EXPECT_EQ(run(agent.client(), as_root).out, "written\n");
-  EXPECT_EQ(run(agent.client(), shell("ls /init 2>&1 || true; ls -d /proc/1/root/above 2>&1 || true")).out.find("upper"),
+  EXPECT_EQ(run(agent.client(), shell("ls /init 2>&1 || true; ls -d /proc/1/root/above 2>&1 || true"))
+                .out.find("upper"),
             std::string::npos);
 }
 
@@ -61,11 +61,12 @@ TEST(Guest, AGibibyteArrivesByteForByte) {
       bytes.remove_prefix(count);
     }
   };
-  auto status = agent.client().run(program({"python3", "-c",
-                                            "import sys\n"
-                                            "noise = open('/tmp/noise', 'rb').read()\n"
-                                            "for i in range(1024): sys.stdout.buffer.write(i.to_bytes(8, 'little') + noise)"}),
-                                   {sink, {}});
+  auto status = agent.client().run(
+      program({"python3", "-c",
+               "import sys\n"
+               "noise = open('/tmp/noise', 'rb').read()\n"
+               "for i in range(1024): sys.stdout.buffer.write(i.to_bytes(8, 'little') + noise)"}),
+      {sink, {}});
   ASSERT_TRUE(status) << status.error().message;
   EXPECT_TRUE(status->ok()) << to_string(*status);
   EXPECT_EQ(total, blocks * expected.size());
@@ -82,7 +83,8 @@ TEST(Guest, AForkBombEndsTheCommandOnly) {
   EXPECT_EQ(run(agent.client(), shell("echo alive")).out, "alive\n");
   // With the default limits either processes or memory end first.
   auto unlimited = run(agent.client(), shell("bomb() { bomb | bomb & }; bomb; sleep 1000"));
-  EXPECT_TRUE(unlimited.status.cause == Cause::process_limit || unlimited.status.cause == Cause::out_of_memory)
+  EXPECT_TRUE(unlimited.status.cause == Cause::process_limit ||
+              unlimited.status.cause == Cause::out_of_memory)
       << to_string(unlimited.status);
   EXPECT_EQ(run(agent.client(), shell("echo alive")).out, "alive\n");
   EXPECT_EQ(run(agent.client(), shell("ls /sys/fs/cgroup/exec | grep -c h-")).out, "1\n");
@@ -99,7 +101,8 @@ TEST(Guest, AMemoryHogEndsTheCommandOnly) {
   EXPECT_EQ(outcome.status.cause, Cause::out_of_memory) << to_string(outcome.status);
   EXPECT_EQ(shell_exit_code(outcome.status), 137);
   // Through a shell that would outlive its child.
-  auto unlimited = run(agent.client(), shell("python3 -c 'x = []\nwhile True: x.append(bytearray(1 << 20))'; echo survived"));
+  auto unlimited = run(agent.client(),
+                       shell("python3 -c 'x = []\nwhile True: x.append(bytearray(1 << 20))'; echo survived"));
   EXPECT_EQ(unlimited.status.cause, Cause::out_of_memory) << to_string(unlimited.status);
   EXPECT_EQ(unlimited.out, "");
   auto execs = agent.client().list_execs();
@@ -119,8 +122,9 @@ TEST(Guest, AFullScratchIsAnErrorOfTheCommand) {
 
 TEST(Guest, KillTakesWhatBecameADaemon) {
   HostedAgent agent;
-  auto exec = agent.client().start(shell("setsid sh -c 'setsid sleep 1000 & setsid sleep 1000 &' ; env -i setsid sleep 1000 & "
-                                         "while [ $(pgrep -xc sleep) -lt 3 ]; do :; done; echo up; sleep 1000"));
+  auto exec = agent.client().start(
+      shell("setsid sh -c 'setsid sleep 1000 & setsid sleep 1000 &' ; env -i setsid sleep 1000 & "
+            "while [ $(pgrep -xc sleep) -lt 3 ]; do :; done; echo up; sleep 1000"));
   ASSERT_TRUE(exec);
   ASSERT_TRUE((*exec)->read(OutputStream::standard_output));
   ASSERT_TRUE((*exec)->kill());

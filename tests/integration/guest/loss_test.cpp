@@ -40,8 +40,9 @@ TEST_F(Loss, AMachineThatIsKilledMidCommandIsTheCause) {
 TEST_F(Loss, AnAgentThatDiesTakesTheGuestWithIt) {
   auto& client = guest_->client();
   // Root asks the kernel to end everything at once, as a crash of PID 1 would.
-  ExecSpec reset = shell("echo b > /proc/sysrq-trigger || reboot -f; python3 -c 'import ctypes; "
-                         "ctypes.CDLL(None).reboot(0x01234567)'; sleep 1000");
+  ExecSpec reset = shell(
+      "echo b > /proc/sysrq-trigger || reboot -f; python3 -c 'import ctypes; "
+      "ctypes.CDLL(None).reboot(0x01234567)'; sleep 1000");
   reset.user = "root";
   auto status = client.run(reset, {});
   ASSERT_FALSE(status);

@@ -1,8 +1,7 @@
 // One process and one guest for all tests of this program: booting is what costs.
+#include <exception>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <exception>
 
 #include "guest_harness.h"
 

@@ -1,19 +1,20 @@
-// The whole user space of the guest that the vsock tests boot: static, PID 1. It serves three ports and dials the host,
-// so that every direction and every way of closing is seen with a real driver.
-//   6000 echoes; 6001 reads to the end and answers with count and hash; 6002 is told a count and sends so many bytes.
-// Dialled: host port 2048, told "ready <errno of dialling the closed port 2049>"; what arrives there ends the guest.
-#include <linux/vm_sockets.h>
-#include <sys/reboot.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
+// The whole user space of the guest that the vsock tests boot: static, PID 1. It serves three ports and dials
+// the host, so that every direction and every way of closing is seen with a real driver.
+//   6000 echoes; 6001 reads to the end and answers with count and hash; 6002 is told a count and sends so
+//   many bytes.
+// Dialled: host port 2048, told "ready <errno of dialling the closed port 2049>"; what arrives there ends the
+// guest.
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <linux/vm_sockets.h>
+#include <sys/reboot.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -48,8 +49,11 @@ void echo(int fd) {
     if (!write_whole(fd, buffer, static_cast<std::size_t>(got))) return;
 }
 
-// Eight bytes a step: under emulation, byte by byte would be all the test measures. `index` counts whole words.
-std::uint64_t mix(std::uint64_t hash, std::uint64_t word) { return (hash ^ word) * 1099511628211ull; }
+// Eight bytes a step: under emulation, byte by byte would be all the test measures. `index` counts whole
+// words.
+std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
+  return (hash ^ word) * 1099511628211ull;
+}
 
 void digest(int fd) {
   static char buffer[chunk];
@@ -87,7 +91,8 @@ void serve(std::uint32_t port, void (*with)(int)) {
   address.svm_family = AF_VSOCK;
   address.svm_cid = VMADDR_CID_ANY;
   address.svm_port = port;
-  if (bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || listen(listener, 128) != 0) {
+  if (bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      listen(listener, 128) != 0) {
     std::perror("listening");
     return;
   }

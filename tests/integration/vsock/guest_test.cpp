@@ -1,12 +1,11 @@
-// The vsock device with a real guest: Linux, under QEMU's microvm, with a static init of our own. Needs the kernel of a
-// built image (ANCHORHOLD_TEST_IMAGE names its folder) and qemu-system-x86_64.
+// The vsock device with a real guest: Linux, under QEMU's microvm, with a static init of our own. Needs the
+// kernel of a built image (ANCHORHOLD_TEST_IMAGE names its folder) and qemu-system-x86_64.
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <fstream>
 
 #include "base/files.h"
 #include "base/process.h"
@@ -74,7 +73,9 @@ class WithGuest : public ::testing::Test {
   UniqueFd agent_stream_;
 };
 
-std::uint64_t mix(std::uint64_t hash, std::uint64_t word) { return (hash ^ word) * 1099511628211ull; }
+std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
+  return (hash ^ word) * 1099511628211ull;
+}
 
 struct Digest {
   std::uint64_t count;

@@ -1,22 +1,23 @@
 #include "machine.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-#include <x86intrin.h>
-
 #include <chrono>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <unistd.h>
+#include <x86intrin.h>
 
 namespace anchorhold::vsock::testing {
 namespace {
 
-void add(std::string& archive, const std::string& name, unsigned mode, const std::string& data, unsigned major = 0, unsigned minor = 0) {
+void add(std::string& archive, const std::string& name, unsigned mode, const std::string& data,
+         unsigned major = 0, unsigned minor = 0) {
   static unsigned inode = 0;
-  archive += fmt::format("070701{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}", ++inode, mode, 0,
-                         0, 1, 0, data.size(), 0, 0, major, minor, name.size() + 1, 0);
+  archive +=
+      fmt::format("070701{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}",
+                  ++inode, mode, 0, 0, 1, 0, data.size(), 0, 0, major, minor, name.size() + 1, 0);
   auto align = [&] { archive.resize((archive.size() + 3) / 4 * 4, '\0'); };
   archive += name;
   archive += '\0';
@@ -59,14 +60,39 @@ std::uint64_t tsc_khz() {
   return static_cast<std::uint64_t>(static_cast<double>(ticks) * 1e6 / static_cast<double>(nanoseconds));
 }
 
-std::vector<std::string> machine_arguments(const std::filesystem::path& qemu, const std::filesystem::path& kernel,
+std::vector<std::string> machine_arguments(const std::filesystem::path& qemu,
+                                           const std::filesystem::path& kernel,
                                            const std::filesystem::path& folder) {
   auto in_folder = [&](const char* name) { return (folder / name).string(); };
-  return {qemu.string(), "-M", "microvm,rtc=on,memory-backend=m", "-accel", "tcg", "-cpu", "max", "-m", "192",
-          "-object", "memory-backend-memfd,id=m,size=192M,share=on", "-nodefaults", "-no-user-config", "-display", "none",
-          "-no-reboot", "-serial", "file:" + in_folder("console"), "-kernel", kernel.string(), "-initrd", in_folder("initrd"),
-          "-append", fmt::format("console=ttyS0 quiet panic=-1 reboot=t pci=off tsc=reliable tsc_early_khz={}", tsc_khz()),
-          "-chardev", "socket,id=v,path=" + in_folder("v"), "-device", "vhost-user-vsock-device,chardev=v"};
+  return {
+      qemu.string(),
+      "-M",
+      "microvm,rtc=on,memory-backend=m",
+      "-accel",
+      "tcg",
+      "-cpu",
+      "max",
+      "-m",
+      "192",
+      "-object",
+      "memory-backend-memfd,id=m,size=192M,share=on",
+      "-nodefaults",
+      "-no-user-config",
+      "-display",
+      "none",
+      "-no-reboot",
+      "-serial",
+      "file:" + in_folder("console"),
+      "-kernel",
+      kernel.string(),
+      "-initrd",
+      in_folder("initrd"),
+      "-append",
+      fmt::format("console=ttyS0 quiet panic=-1 reboot=t pci=off tsc=reliable tsc_early_khz={}", tsc_khz()),
+      "-chardev",
+      "socket,id=v,path=" + in_folder("v"),
+      "-device",
+      "vhost-user-vsock-device,chardev=v"};
 }
 
 }  // namespace anchorhold::vsock::testing

@@ -1,5 +1,5 @@
-// What booting a bare kernel needs: an initial RAM disk with one program as /init, in the kernel's "newc" cpio format
-// (Documentation/driver-api/early-userspace/buffer-format.rst), and QEMU's arguments.
+// What booting a bare kernel needs: an initial RAM disk with one program as /init, in the kernel's "newc"
+// cpio format (Documentation/driver-api/early-userspace/buffer-format.rst), and QEMU's arguments.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@ std::string initrd_with_init(const std::filesystem::path& program);
 std::filesystem::path find_program(const std::string& name);
 // The rate of the time stamp counter, which the guest cannot measure under emulation.
 std::uint64_t tsc_khz();
-// A microvm under emulation with the folder's "initrd", its vsock device served at the folder's socket "v", and its
-// console in the folder's file "console".
-std::vector<std::string> machine_arguments(const std::filesystem::path& qemu, const std::filesystem::path& kernel,
+// A microvm under emulation with the folder's "initrd", its vsock device served at the folder's socket "v",
+// and its console in the folder's file "console".
+std::vector<std::string> machine_arguments(const std::filesystem::path& qemu,
+                                           const std::filesystem::path& kernel,
                                            const std::filesystem::path& folder);
 
 }  // namespace anchorhold::vsock::testing

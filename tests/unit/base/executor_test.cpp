@@ -1,8 +1,7 @@
 #include "base/executor.h"
 
-#include <gtest/gtest.h>
-
 #include <future>
+#include <gtest/gtest.h>
 
 namespace anchorhold {
 namespace {

@@ -1,12 +1,11 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <fstream>
 
 namespace anchorhold {
 namespace {
@@ -48,7 +47,8 @@ TEST(Files, LocksExcludeEachOther) {
   {
     auto held = FileLock::acquire(folder.path() / "lock", FileLock::Wait::no);
     ASSERT_TRUE(held);
-    EXPECT_EQ(FileLock::acquire(folder.path() / "lock", FileLock::Wait::no).error().code, ErrorCode::unavailable);
+    EXPECT_EQ(FileLock::acquire(folder.path() / "lock", FileLock::Wait::no).error().code,
+              ErrorCode::unavailable);
   }
   EXPECT_TRUE(FileLock::acquire(folder.path() / "lock", FileLock::Wait::no));
 }

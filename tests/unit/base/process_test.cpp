@@ -27,8 +27,9 @@ TEST(Child, GetsExactlyTheNamedDescriptors) {
   Pipe a = *make_pipe();
   Pipe b = *make_pipe();
   // Crossing numbers on purpose: each target is the other's source.
-  auto text = output_of({"/bin/sh", "-c", "ls /proc/self/fd | sort -n | tr '\\n' ' '; readlink /proc/$$/fd/5"},
-                        {{a.read_end.get(), 5}, {b.read_end.get(), 6}});
+  auto text =
+      output_of({"/bin/sh", "-c", "ls /proc/self/fd | sort -n | tr '\\n' ' '; readlink /proc/$$/fd/5"},
+                {{a.read_end.get(), 5}, {b.read_end.get(), 6}});
   ASSERT_TRUE(text) << text.error().message;
   // 3 is ls's own descriptor of the folder.
   EXPECT_EQ(text->substr(0, 12), "0 1 2 3 5 6 ");

@@ -1,22 +1,22 @@
 #include "base/seal.h"
 
 #include <fcntl.h>
+#include <fstream>
+#include <functional>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <fstream>
-#include <functional>
 #include <thread>
+#include <unistd.h>
 
 #include "base/files.h"
 
 namespace anchorhold {
 namespace {
 
-// Runs the body in a child process and returns its raw wait status; sealing cannot be undone, so never in the test itself.
+// Runs the body in a child process and returns its raw wait status; sealing cannot be undone, so never in the
+// test itself.
 int in_child(const std::function<int()>& body) {
   pid_t pid = fork();
   if (pid == 0) _exit(body());

@@ -15,8 +15,9 @@ TEST(Units, SizesAsPeopleWriteThem) {
     std::string_view text;
     std::uint64_t bytes;
   };
-  for (const auto& c : {Case{"0", 0}, Case{"512", 512}, Case{"512B", 512}, Case{"1k", 1024}, Case{"512M", 512ull << 20},
-                        Case{"2GiB", 2ull << 30}, Case{"3GB", 3ull << 30}, Case{"1T", 1ull << 40}}) {
+  for (const auto& c :
+       {Case{"0", 0}, Case{"512", 512}, Case{"512B", 512}, Case{"1k", 1024}, Case{"512M", 512ull << 20},
+        Case{"2GiB", 2ull << 30}, Case{"3GB", 3ull << 30}, Case{"1T", 1ull << 40}}) {
     auto size = parse_size(c.text);
     ASSERT_TRUE(size) << c.text;
     EXPECT_EQ(size->bytes, c.bytes) << c.text;
@@ -40,7 +41,8 @@ TEST(Units, DurationsAsPeopleWriteThem) {
     ASSERT_TRUE(duration) << c.text;
     EXPECT_EQ(duration->count(), c.count) << c.text;
   }
-  for (auto text : {"", "s", "-5s", "1h30", "5 m", "99999999999999999d", "1w"}) EXPECT_FALSE(parse_duration(text)) << text;
+  for (auto text : {"", "s", "-5s", "1h30", "5 m", "99999999999999999d", "1w"})
+    EXPECT_FALSE(parse_duration(text)) << text;
 }
 
 TEST(Units, PrintedForPeople) {
@@ -51,7 +53,9 @@ TEST(Units, PrintedForPeople) {
   EXPECT_EQ(to_string(milliseconds(90'000)), "1m 30s");
 }
 
-TEST(Units, TimeIsRfc3339InUtc) { EXPECT_EQ(to_rfc3339(WallTime(milliseconds(1'234))), "1970-01-01T00:00:01.234Z"); }
+TEST(Units, TimeIsRfc3339InUtc) {
+  EXPECT_EQ(to_rfc3339(WallTime(milliseconds(1'234))), "1970-01-01T00:00:01.234Z");
+}
 
 TEST(Id, RandomAndShort) {
   EXPECT_EQ(random_hex(8).size(), 16u);

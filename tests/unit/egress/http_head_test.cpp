@@ -11,13 +11,17 @@ using Form = RequestHead::Form;
 using Kind = BodyFraming::Kind;
 
 TEST(RequestHead, TheThreeForms) {
-  auto connect = parse_request_head("CONNECT Example.com:8443 HTTP/1.1\r\nHost: example.com:8443\r\n\r\nrest", 80);
+  auto connect =
+      parse_request_head("CONNECT Example.com:8443 HTTP/1.1\r\nHost: example.com:8443\r\n\r\nrest", 80);
   ASSERT_TRUE(connect && *connect) << connect.error().message;
   EXPECT_EQ((*connect)->head.form, Form::connect);
   EXPECT_EQ((*connect)->head.destination.text(), "example.com:8443");
-  EXPECT_EQ((*connect)->size + 4, std::string_view("CONNECT Example.com:8443 HTTP/1.1\r\nHost: example.com:8443\r\n\r\nrest").size());
+  EXPECT_EQ(
+      (*connect)->size + 4,
+      std::string_view("CONNECT Example.com:8443 HTTP/1.1\r\nHost: example.com:8443\r\n\r\nrest").size());
 
-  auto absolute = parse_request_head("POST http://EXAMPLE.com/a/b?c=d HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\n\r\nhello", 80);
+  auto absolute = parse_request_head(
+      "POST http://EXAMPLE.com/a/b?c=d HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\n\r\nhello", 80);
   ASSERT_TRUE(absolute && *absolute) << absolute.error().message;
   EXPECT_EQ((*absolute)->head.form, Form::absolute);
   EXPECT_EQ((*absolute)->head.destination.text(), "example.com:80");
@@ -26,7 +30,10 @@ TEST(RequestHead, TheThreeForms) {
   EXPECT_EQ((*absolute)->head.body.kind, Kind::length);
   EXPECT_EQ((*absolute)->head.body.length, 5u);
 
-  auto origin = parse_request_head("GET /x HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade, keep-alive\r\nUpgrade: WebSocket\r\nExpect: 100-Continue\r\n\r\n", 443);
+  auto origin = parse_request_head(
+      "GET /x HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade, keep-alive\r\nUpgrade: "
+      "WebSocket\r\nExpect: 100-Continue\r\n\r\n",
+      443);
   ASSERT_TRUE(origin && *origin) << origin.error().message;
   EXPECT_EQ((*origin)->head.destination.text(), "example.com:443");
   EXPECT_EQ((*origin)->head.upgrade, "websocket");
@@ -34,7 +41,8 @@ TEST(RequestHead, TheThreeForms) {
 }
 
 TEST(RequestHead, SplitAtEveryByteNeedsMore) {
-  std::string_view whole = "GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string_view whole =
+      "GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (std::size_t size = 0; size < whole.size(); ++size) {
     auto parsed = parse_request_head(whole.substr(0, size), 80);
     ASSERT_TRUE(parsed) << size << ": " << parsed.error().message;
@@ -51,13 +59,15 @@ TEST(RequestHead, WhatCanBeReadInTwoWaysIsRefused) {
     std::string text, reason;
   };
   for (const auto& c : std::vector<Case>{
-           {"GET / HTTP/1.1\r\n" + host + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", "Transfer-Encoding"},
+           {"GET / HTTP/1.1\r\n" + host + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "Transfer-Encoding"},
            {"GET / HTTP/1.1\r\n" + host + "Content-Length: 5\r\nContent-Length: 5\r\n\r\n", ""},
            {"GET / HTTP/1.1\r\n" + host + "Content-Length: 5, 5\r\n\r\n", ""},
            {"GET / HTTP/1.1\r\n" + host + "Content-Length: +5\r\n\r\n", ""},
            {"GET / HTTP/1.1\r\n" + host + "Content-Length: 99999999999999999999\r\n\r\n", ""},
            {"GET / HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip, chunked\r\n\r\n", "other than chunked"},
-           {"GET / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", ""},
+           {"GET / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+            ""},
            {"GET / HTTP/1.1\r\n" + host + "Transfer-Encoding: xchunked\r\n\r\n", ""},
            {"GET / HTTP/1.0\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n", ""},
            {"GET / HTTP/1.1\r\n" + host + host + "\r\n", "more than one Host"},
@@ -87,7 +97,8 @@ TEST(RequestHead, WhatCanBeReadInTwoWaysIsRefused) {
            {"GET example.com HTTP/1.1\r\n" + host + "\r\n", ""},
            {"CONNECT example.com HTTP/1.1\r\n" + host + "\r\n", "port is missing"},
            {"CONNECT example.com:443 HTTP/1.1\r\nHost: other.example:443\r\n\r\n", "the Host field says"},
-           {"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\nContent-Length: 3\r\n\r\n", "with a body"},
+           {"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\nContent-Length: 3\r\n\r\n",
+            "with a body"},
            {"CONNECT /path HTTP/1.1\r\n" + host + "\r\n", ""},
            {"GET / HTTP/1.1\r\n" + host + "Expect: nonsense\r\n\r\n", "Expect"},
            {"\r\nGET / HTTP/1.1\r\n" + host + "\r\n", ""},
@@ -113,7 +124,8 @@ TEST(ResponseHead, BodiesByTheRules) {
   for (const auto& c : std::vector<Case>{
            {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "GET", Kind::length, true},
            {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "GET", Kind::length, true},
-           {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n", "GET", Kind::chunked, false},
+           {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n", "GET",
+            Kind::chunked, false},
            {"HTTP/1.1 200 OK\r\n\r\n", "GET", Kind::until_close, false},
            {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "HEAD", Kind::none, true},
            {"HTTP/1.1 204 No Content\r\n\r\n", "GET", Kind::none, true},
@@ -128,8 +140,9 @@ TEST(ResponseHead, BodiesByTheRules) {
     EXPECT_EQ((*parsed)->head.body.kind, c.kind) << c.text;
     EXPECT_EQ((*parsed)->head.keep_alive, c.keep_alive) << c.text;
   }
-  for (const char* text : {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 99 X\r\n\r\n",
-                           "HTTP/1.1 600 X\r\n\r\n", "HTTP/1.1 abc X\r\n\r\n", "HTTP/1.1 200\r\n\r\n", "ICY 200 OK\r\n\r\n"})
+  for (const char* text :
+       {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 99 X\r\n\r\n",
+        "HTTP/1.1 600 X\r\n\r\n", "HTTP/1.1 abc X\r\n\r\n", "HTTP/1.1 200\r\n\r\n", "ICY 200 OK\r\n\r\n"})
     EXPECT_FALSE(parse_response_head(text, "GET")) << text;
 }
 

@@ -22,14 +22,16 @@ std::string base64(std::string_view bytes) {
   for (std::size_t i = 0; i < bytes.size(); i += 3) {
     std::uint32_t group = 0;
     std::size_t count = std::min<std::size_t>(3, bytes.size() - i);
-    for (std::size_t j = 0; j < 3; ++j) group = group << 8 | (j < count ? static_cast<unsigned char>(bytes[i + j]) : 0u);
+    for (std::size_t j = 0; j < 3; ++j)
+      group = group << 8 | (j < count ? static_cast<unsigned char>(bytes[i + j]) : 0u);
     for (std::size_t j = 0; j < 4; ++j) text += j <= count ? digits[group >> (18 - 6 * j) & 63] : '=';
   }
   return text;
 }
 
 RequestHead request(const std::string& fields, const std::string& target = "/v1/items") {
-  auto parsed = parse_request_head("GET " + target + " HTTP/1.1\r\nHost: api.example.com\r\n" + fields + "\r\n", 443);
+  auto parsed =
+      parse_request_head("GET " + target + " HTTP/1.1\r\nHost: api.example.com\r\n" + fields + "\r\n", 443);
   EXPECT_TRUE(parsed && *parsed) << fields;
   return (*parsed)->head;
 }
@@ -99,10 +101,12 @@ TEST(Provenance, AnythingElseThatAuthenticatesIsForeign) {
 
 TEST(Provenance, TheTokenStaysWhereItBelongs) {
   const std::string t(token);
-  EXPECT_EQ(judge_provenance(request("Authorization: Bearer a-key-of-its-own\r\n"), {}, token).verdict, Verdict::plain);
-  for (const auto& head : {request("Authorization: Bearer " + t + "\r\n"), request("Authorization: Basic " + base64("a:" + t) + "\r\n"),
-                           request("X-A: " + base64("12" + t + "3") + "\r\n"), request("", "/?q=" + t), request("", "/a/" + t + "/b"),
-                           request("", "/?q=%61hs-" + t.substr(4))})
+  EXPECT_EQ(judge_provenance(request("Authorization: Bearer a-key-of-its-own\r\n"), {}, token).verdict,
+            Verdict::plain);
+  for (const auto& head : {request("Authorization: Bearer " + t + "\r\n"),
+                           request("Authorization: Basic " + base64("a:" + t) + "\r\n"),
+                           request("X-A: " + base64("12" + t + "3") + "\r\n"), request("", "/?q=" + t),
+                           request("", "/a/" + t + "/b"), request("", "/?q=%61hs-" + t.substr(4))})
     EXPECT_EQ(judge_provenance(head, {}, token).verdict, Verdict::refused);
 }
 
@@ -111,7 +115,9 @@ TEST(Provenance, TheTokenIsFoundInEncodings) {
   for (std::size_t before = 0; before < 7; ++before) {
     std::string text = base64(std::string(before, 'x') + t + "yy");
     EXPECT_TRUE(holds_token(text, token)) << before;
-    EXPECT_FALSE(holds_token(base64(std::string(before, 'x') + "ahs-something-else-of-this-length-000"), token)) << before;
+    EXPECT_FALSE(
+        holds_token(base64(std::string(before, 'x') + "ahs-something-else-of-this-length-000"), token))
+        << before;
   }
   EXPECT_FALSE(holds_token("", token));
   EXPECT_FALSE(holds_token(t.substr(1), token));

@@ -1,9 +1,9 @@
 // Jobs that outlive the call which started them.
-#include "agent_under_test.h"
-#include "commands.h"
-
 #include <functional>
 #include <thread>
+
+#include "agent_under_test.h"
+#include "commands.h"
 
 namespace anchorhold::session {
 namespace {
@@ -18,10 +18,12 @@ BackgroundSpec job(std::string command, ByteSize tail = ByteSize::mib(1)) {
 }
 
 // Polls until the text is there or the output ended.
-std::string poll_until(GuestClient& client, const ExecId& id, std::string_view wanted, std::uint64_t from = 0) {
+std::string poll_until(GuestClient& client, const ExecId& id, std::string_view wanted,
+                       std::uint64_t from = 0) {
   std::string text;
   for (;;) {
-    auto output = client.poll_output(id, OutputStream::standard_output, from, 1u << 20, std::chrono::seconds(60));
+    auto output =
+        client.poll_output(id, OutputStream::standard_output, from, 1u << 20, std::chrono::seconds(60));
     EXPECT_TRUE(output) << (output ? "" : output.error().message);
     if (!output) return text;
     text += output->bytes;
@@ -53,7 +55,8 @@ TEST(Background, RunsOnAndIsPolled) {
 
 TEST(Background, KeepsABoundedTailAndCountsTheRest) {
   HostedAgent agent;
-  auto start = agent.client().start_background(job("head -c 10000000 /dev/zero; echo end", ByteSize::kib(64)));
+  auto start =
+      agent.client().start_background(job("head -c 10000000 /dev/zero; echo end", ByteSize::kib(64)));
   ASSERT_TRUE(start);
   ASSERT_TRUE(agent.client().wait_background(start->id));
   poll_until(agent.client(), start->id, "end");

@@ -1,10 +1,9 @@
 // Running commands in tests, and waiting for states of the world.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <functional>
+#include <gtest/gtest.h>
 #include <string>
 #include <thread>
 #include <vector>

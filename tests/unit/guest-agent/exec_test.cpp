@@ -1,9 +1,9 @@
 // Commands through the real agent: streams, status, environment, limits.
-#include "agent_under_test.h"
-#include "commands.h"
-
 #include <signal.h>
 #include <unistd.h>
+
+#include "agent_under_test.h"
+#include "commands.h"
 
 namespace anchorhold::session {
 namespace {
@@ -92,7 +92,8 @@ TEST(Exec, LeaksNoDescriptor) {
 
 TEST(Exec, StandardStreamsCanBeOpenedAgain) {
   HostedAgent agent;
-  EXPECT_EQ(run(agent.client(), shell("echo again > /dev/stdout; echo wrong > /proc/self/fd/2")).out, "again\n");
+  EXPECT_EQ(run(agent.client(), shell("echo again > /dev/stdout; echo wrong > /proc/self/fd/2")).out,
+            "again\n");
 }
 
 TEST(Exec, ReportsTheSignal) {
@@ -168,8 +169,10 @@ TEST(Exec, RunsAsTheUnprivilegedUser) {
   ExecSpec root = program({"id", "-u"});
   root.user = "root";
   auto outcome = run(agent.client(), root);
-  if (agent_is_root) EXPECT_EQ(outcome.out, "0\n");
-  else EXPECT_EQ(outcome.status.cause, Cause::not_started);
+  if (agent_is_root)
+    EXPECT_EQ(outcome.out, "0\n");
+  else
+    EXPECT_EQ(outcome.status.cause, Cause::not_started);
   root.user = "nobody-of-this-name";
   EXPECT_EQ(run(agent.client(), root).status.detail, "no user nobody-of-this-name in the guest");
 }
@@ -184,7 +187,10 @@ TEST(Exec, IgnoredSignalsOfTheAgentAreNotInherited) {
 
 TEST(Exec, ScriptsWithoutAnInterpreterLineRun) {
   HostedAgent agent;
-  std::string folder = run(agent.client(), shell("f=$(mktemp -d) && echo 'echo script $1' > $f/s && chmod 755 $f/s && printf $f")).out;
+  std::string folder =
+      run(agent.client(),
+          shell("f=$(mktemp -d) && echo 'echo script $1' > $f/s && chmod 755 $f/s && printf $f"))
+          .out;
   EXPECT_EQ(run(agent.client(), program({folder + "/s", "argument"})).out, "script argument\n");
   run(agent.client(), program({"rm", "-r", folder}));
 }

@@ -1,8 +1,8 @@
-// The contract itself, spoken without the typed client: what a host of another version, or a confused one, meets.
+// The contract itself, spoken without the typed client: what a host of another version, or a confused one,
+// meets.
+#include <chrono>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-
-#include <chrono>
 #include <thread>
 
 #include "base/fd.h"
@@ -32,7 +32,8 @@ class Protocol : public testing::Test {
     stub_.reset();
     EXPECT_TRUE(child_->wait(std::chrono::seconds(30)));
   }
-  grpc::Status hello(std::uint32_t lowest, std::uint32_t highest, const std::string& token, HelloReply* reply) {
+  grpc::Status hello(std::uint32_t lowest, std::uint32_t highest, const std::string& token,
+                     HelloReply* reply) {
     grpc::ClientContext context;
     HelloRequest request;
     request.mutable_protocol()->set_lowest(lowest);
@@ -158,7 +159,9 @@ TEST_F(Protocol, AHostedAgentTouchesNothingOfTheMachine) {
   // It has a clock of its own.
   constexpr std::int64_t year_ns = 365ll * 24 * 3600 * 1'000'000'000;
   auto machine = [] {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
   };
   SetClockReply clock_reply;
   for (int i = 0; i < 2; ++i) {
@@ -173,7 +176,8 @@ TEST_F(Protocol, AHostedAgentTouchesNothingOfTheMachine) {
   mount.set_tag("grant-x");
   mount.set_name("x");
   MountReply mount_reply;
-  EXPECT_EQ(stub_->Mount(&mount_context, mount, &mount_reply).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(stub_->Mount(&mount_context, mount, &mount_reply).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
 }
 
 }  // namespace

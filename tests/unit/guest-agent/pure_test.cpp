@@ -10,8 +10,9 @@ namespace anchorhold::guest {
 namespace {
 
 TEST(BootWords, AreFoundAmongOthers) {
-  auto words = parse_boot_words("console=ttyS0 panic=-1 anchorhold.root=/dev/dm-0  dm-mod.create=\"a b,c\" "
-                                "anchorhold.scratch=1073741824\n");
+  auto words = parse_boot_words(
+      "console=ttyS0 panic=-1 anchorhold.root=/dev/dm-0  dm-mod.create=\"a b,c\" "
+      "anchorhold.scratch=1073741824\n");
   ASSERT_TRUE(words);
   EXPECT_EQ(words->root, "/dev/dm-0");
   EXPECT_EQ(words->scratch_bytes, 1073741824u);
@@ -39,7 +40,8 @@ constexpr const char* passwd =
     "toomany:x:1:1:a:b:c:d\n"
     "no-user:x:4294967295:1::/:\n"
     "last:x:7:8::/last:/bin/sh";
-constexpr const char* group = "root:x:0:\naudio:x:29:other,anchorhold\nusers:x:1000:anchorhold\nbad\nx:x:30:anchor\n";
+constexpr const char* group =
+    "root:x:0:\naudio:x:29:other,anchorhold\nusers:x:1000:anchorhold\nbad\nx:x:30:anchor\n";
 
 TEST(Accounts, AreFoundByNameAndNumber) {
   auto by_default = find_account("", passwd, group);

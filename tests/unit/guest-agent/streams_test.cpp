@@ -1,13 +1,12 @@
 // Streams under load: floods, stalled readers, many commands at once.
-#include "agent_under_test.h"
-#include "commands.h"
-
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <fstream>
 #include <functional>
+#include <sys/resource.h>
 #include <thread>
+
+#include "agent_under_test.h"
+#include "commands.h"
 
 namespace anchorhold::session {
 namespace {
@@ -83,7 +82,8 @@ TEST(Streams, ManyStalledReadersDoNotGrowTheAgent) {
   auto after = agent.client().statistics();
   ASSERT_TRUE(after);
 #ifndef ANCHORHOLD_SANITIZED  // which keeps freed memory for a while
-  // Per stream: the chunk that waits for room in the window, here and inside gRPC. The windows are the host's memory.
+  // Per stream: the chunk that waits for room in the window, here and inside gRPC. The windows are the host's
+  // memory.
   EXPECT_LE(after->agent_memory.bytes, before->agent_memory.bytes + (80u * 192u << 10) + (16u << 20));
   EXPECT_LE(after->agent_memory.bytes, stalled->agent_memory.bytes + (8u << 20));
 #endif
@@ -167,7 +167,8 @@ TEST(Streams, AHundredCommandsAtOnce) {
     ASSERT_TRUE(exec);
     execs.push_back(std::move(*exec));
   }
-  for (int i = 0; i < 100; ++i) ASSERT_TRUE(execs[static_cast<std::size_t>(i)]->write_input(std::to_string(i) + "\n"));
+  for (int i = 0; i < 100; ++i)
+    ASSERT_TRUE(execs[static_cast<std::size_t>(i)]->write_input(std::to_string(i) + "\n"));
   auto during = agent.client().statistics();
   ASSERT_TRUE(during);
   EXPECT_LE(during->agent_threads, before->agent_threads + 4);
@@ -187,9 +188,11 @@ TEST(Streams, AHundredCommandsAtOnce) {
 
 TEST(Streams, AWaitingCommandCostsTheAgentNothing) {
   HostedAgent agent;
-  // What the agent used of the processor while a command only slept, as the kernel counts it for the agent's process.
-  ExecSpec spec = shell("used() { awk '{print $14 + $15}' /proc/$1/stat; }; before=$(used $PPID); sleep 1; "
-                        "echo $(($(used $PPID) - before))");
+  // What the agent used of the processor while a command only slept, as the kernel counts it for the agent's
+  // process.
+  ExecSpec spec = shell(
+      "used() { awk '{print $14 + $15}' /proc/$1/stat; }; before=$(used $PPID); sleep 1; "
+      "echo $(($(used $PPID) - before))");
   auto waiting = agent.client().start(shell("sleep 1000"));
   ASSERT_TRUE(waiting);
   auto outcome = run(agent.client(), spec);

@@ -1,8 +1,8 @@
 // Commands with a terminal.
+#include <signal.h>
+
 #include "agent_under_test.h"
 #include "commands.h"
-
-#include <signal.h>
 
 namespace anchorhold::session {
 namespace {
@@ -42,7 +42,8 @@ TEST(Terminal, TheLastBytesArrive) {
 
 TEST(Terminal, ResizeIsSeen) {
   HostedAgent agent;
-  auto exec = agent.client().start(on_terminal("trap 'stty size' WINCH; echo ready; while :; do sleep 0.01; done"));
+  auto exec =
+      agent.client().start(on_terminal("trap 'stty size' WINCH; echo ready; while :; do sleep 0.01; done"));
   ASSERT_TRUE(exec);
   read_until(**exec, "ready");
   ASSERT_TRUE((*exec)->resize({.rows = 50, .columns = 132}));
@@ -85,7 +86,8 @@ TEST(Terminal, TheEndOfTheInputIsControlD) {
 
 TEST(Terminal, SignalsGoToTheForeground) {
   HostedAgent agent;
-  auto exec = agent.client().start(on_terminal("set -m; bash -c 'echo ready; exec sleep 1000'; echo status $?"));
+  auto exec =
+      agent.client().start(on_terminal("set -m; bash -c 'echo ready; exec sleep 1000'; echo status $?"));
   ASSERT_TRUE(exec);
   read_until(**exec, "ready");
   // The foreground job, not the shell that waits for it.

@@ -1,19 +1,20 @@
 // Ends: kills of whole trees, clients that vanish, what a command leaves running.
-#include "agent_under_test.h"
-#include "commands.h"
-
-#include <signal.h>
-
 #include <filesystem>
 #include <functional>
+#include <signal.h>
 #include <thread>
+
+#include "agent_under_test.h"
+#include "commands.h"
 
 namespace anchorhold::session {
 namespace {
 
 using Cause = ExecStatus::Cause;
 
-bool gone(pid_t pid) { return !std::filesystem::exists("/proc/" + std::to_string(pid)); }
+bool gone(pid_t pid) {
+  return !std::filesystem::exists("/proc/" + std::to_string(pid));
+}
 
 // A child, a grandchild that became a daemon, and one that ignores every signal it can; prints their numbers.
 const char* const family =
@@ -116,13 +117,15 @@ TEST(Tree, WhatACommandLeavesRunningEndsWithIt) {
 
 TEST(Tree, LastWordsOfALeftoverProcessArrive) {
   HostedAgent agent;
-  auto outcome = run(agent.client(), shell("exec > >(while read line; do echo \"said: $line\"; done); echo hello"));
+  auto outcome =
+      run(agent.client(), shell("exec > >(while read line; do echo \"said: $line\"; done); echo hello"));
   EXPECT_EQ(outcome.out, "said: hello\n");
 }
 
 TEST(Tree, SignalsReachTheirScope) {
   HostedAgent agent;
-  auto exec = agent.client().start(shell("trap 'echo caught; exit 4' USR1; echo ready; while :; do sleep 0.01; done"));
+  auto exec = agent.client().start(
+      shell("trap 'echo caught; exit 4' USR1; echo ready; while :; do sleep 0.01; done"));
   ASSERT_TRUE(exec);
   ASSERT_TRUE((*exec)->read(OutputStream::standard_output));
   ASSERT_TRUE((*exec)->signal(SIGUSR1, SignalScope::leader));
@@ -141,7 +144,8 @@ TEST(Tree, SignalsReachTheirScope) {
 TEST(Tree, OrphansAreReapedAndStatusesAreNotStolen) {
   HostedAgent agent;
   for (int i = 0; i < 30; ++i) {
-    auto outcome = run(agent.client(), shell("for i in 1 2 3 4 5; do (sleep 0.0$i &) ; done; exit " + std::to_string(i)));
+    auto outcome = run(agent.client(),
+                       shell("for i in 1 2 3 4 5; do (sleep 0.0$i &) ; done; exit " + std::to_string(i)));
     EXPECT_EQ(outcome.status.code, i);
   }
   std::string agent_pid = std::to_string(agent.process().pid());

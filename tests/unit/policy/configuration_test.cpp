@@ -1,10 +1,9 @@
 #include "policy/configuration.h"
 
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
-
-#include <fstream>
 
 #include "base/files.h"
 
@@ -93,7 +92,8 @@ TEST(Configuration, FaultsNameLineAndKey) {
            {rule + "tunnel_only = \"yes\"\n", "true or false"},
            {rule + "tunnel_only = true\nmethods = [\"GET\"]\n", "never opened"},
            {rule + "unknown = 1\n", "config.toml:4: unknown key 'unknown'"},
-           {"[[egress.rule]]\nhost = \"a.example\"\naction = \"deny\"\npaths = [\"/x\"]\n", "a deny rule denies everything"},
+           {"[[egress.rule]]\nhost = \"a.example\"\naction = \"deny\"\npaths = [\"/x\"]\n",
+            "a deny rule denies everything"},
        }) {
     auto configuration = parse_configuration(text, "config.toml");
     ASSERT_FALSE(configuration) << text;
@@ -113,7 +113,8 @@ TEST(Configuration, FilesAreReadWholeOrRefused) {
 
 TEST(Configuration, RulesOfTheCommandLine) {
   EXPECT_EQ(parse_rule_argument("Example.com", EgressAction::allow)->host.text(), "example.com");
-  EXPECT_EQ(parse_rule_argument("example.com:8443", EgressAction::allow)->ports, (std::vector<std::uint16_t>{8443}));
+  EXPECT_EQ(parse_rule_argument("example.com:8443", EgressAction::allow)->ports,
+            (std::vector<std::uint16_t>{8443}));
   EXPECT_EQ(parse_rule_argument("[::1]:80", EgressAction::allow)->ports, (std::vector<std::uint16_t>{80}));
   EXPECT_EQ(parse_rule_argument("::1", EgressAction::deny)->host.text(), "[::1]");
   EXPECT_EQ(parse_rule_argument("10.0.0.0/8", EgressAction::deny)->host.text(), "10.0.0.0/8");

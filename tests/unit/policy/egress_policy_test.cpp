@@ -16,8 +16,12 @@ EgressRule rule(std::string_view host, EgressAction action, std::vector<std::uin
   return made;
 }
 
-Destination to(std::string_view text) { return *Destination::parse(text, 443); }
-Address address(std::string_view text) { return *Host::parse(text)->address(); }
+Destination to(std::string_view text) {
+  return *Destination::parse(text, 443);
+}
+Address address(std::string_view text) {
+  return *Host::parse(text)->address();
+}
 
 TEST(EgressDecision, EmptyPolicyDeniesEverything) {
   for (auto person : {Person::present, Person::absent}) {
@@ -45,18 +49,81 @@ TEST(EgressDecision, OrderOfOrigins) {
   for (const auto& c : std::vector<Case>{
            {"user allow", {}, {rule(name, allow)}, {}, false, deny, allow, allow},
            {"session allow", {}, {}, {rule(name, allow)}, false, deny, allow, allow},
-           {"managed deny beats all", {rule(name, deny)}, {rule(name, allow)}, {rule(name, allow)}, false, ask, deny, deny},
-           {"user deny beats session allow", {}, {rule(name, deny)}, {rule(name, allow)}, false, ask, deny, deny},
-           {"user deny beats managed allow", {rule(name, allow)}, {rule(name, deny)}, {}, false, ask, deny, deny},
-           {"session deny beats user allow", {}, {rule(name, allow)}, {rule(name, deny)}, false, ask, deny, deny},
-           {"a later deny beats an earlier allow", {}, {rule(name, allow), rule(name, deny)}, {}, false, deny, deny, deny},
-           {"user ask beats user allow", {}, {rule(name, allow), rule(name, ask)}, {}, false, deny, ask, deny},
-           {"session allow answers user ask", {}, {rule(name, ask)}, {rule(name, allow)}, false, deny, allow, allow},
+           {"managed deny beats all",
+            {rule(name, deny)},
+            {rule(name, allow)},
+            {rule(name, allow)},
+            false,
+            ask,
+            deny,
+            deny},
+           {"user deny beats session allow",
+            {},
+            {rule(name, deny)},
+            {rule(name, allow)},
+            false,
+            ask,
+            deny,
+            deny},
+           {"user deny beats managed allow",
+            {rule(name, allow)},
+            {rule(name, deny)},
+            {},
+            false,
+            ask,
+            deny,
+            deny},
+           {"session deny beats user allow",
+            {},
+            {rule(name, allow)},
+            {rule(name, deny)},
+            false,
+            ask,
+            deny,
+            deny},
+           {"a later deny beats an earlier allow",
+            {},
+            {rule(name, allow), rule(name, deny)},
+            {},
+            false,
+            deny,
+            deny,
+            deny},
+           {"user ask beats user allow",
+            {},
+            {rule(name, allow), rule(name, ask)},
+            {},
+            false,
+            deny,
+            ask,
+            deny},
+           {"session allow answers user ask",
+            {},
+            {rule(name, ask)},
+            {rule(name, allow)},
+            false,
+            deny,
+            allow,
+            allow},
            {"managed ask", {rule(name, ask)}, {rule(name, allow)}, {}, false, deny, ask, deny},
            {"managed allow", {rule(name, allow)}, {}, {}, true, deny, allow, allow},
-           {"the floor denies what it does not name", {rule("other.example", allow)}, {rule(name, allow)}, {rule(name, allow)}, true, ask, deny, deny},
+           {"the floor denies what it does not name",
+            {rule("other.example", allow)},
+            {rule(name, allow)},
+            {rule(name, allow)},
+            true,
+            ask,
+            deny,
+            deny},
            {"unnamed asks", {}, {rule("other.example", allow)}, {}, false, ask, ask, deny},
-           {"another port is another destination", {}, {rule(name, allow, {8443})}, {}, false, deny, deny, deny},
+           {"another port is another destination",
+            {},
+            {rule(name, allow, {8443})},
+            {},
+            false,
+            deny,
+            deny,
+            deny},
        }) {
     EgressPolicy policy{c.managed, c.user, c.session, c.floor, c.unnamed};
     EXPECT_EQ(decide(policy, to(name), Person::present).action, c.with_person) << c.what;
@@ -66,7 +133,8 @@ TEST(EgressDecision, OrderOfOrigins) {
 
 TEST(EgressDecision, EveryAddressOfTheAnswerIsJudged) {
   EgressPolicy policy;
-  policy.user = {rule("example.com", allow), rule("10.1.2.3", allow), rule("10.9.0.0/16", allow), rule("198.51.100.7", deny)};
+  policy.user = {rule("example.com", allow), rule("10.1.2.3", allow), rule("10.9.0.0/16", allow),
+                 rule("198.51.100.7", deny)};
   std::vector<Address> own{address("93.184.216.34"), address("10.1.2.4")};
   struct Case {
     std::string_view destination;
@@ -127,7 +195,8 @@ TEST(EgressRequest, MethodsPathsHeadersAndSizes) {
            {{"GET", "/v1/items", {}, 100}, true},
            {{"GET", "/v1/items", {}, 101}, false},
        })
-    EXPECT_EQ(judge_request(r, c.request).has_value(), c.allowed) << c.request.method << " " << c.request.path;
+    EXPECT_EQ(judge_request(r, c.request).has_value(), c.allowed)
+        << c.request.method << " " << c.request.path;
   EXPECT_FALSE(rule("example.com", allow).inspecting());
   EXPECT_TRUE(judge_request(rule("example.com", allow), {"POST", "/anything/../x", {}, 1u << 30}));
 }

@@ -1,13 +1,12 @@
-// gRPC over plain descriptors: who serves and who calls are free of who dialled, sizes are capped, and a dead stream is a
-// dead channel.
+// gRPC over plain descriptors: who serves and who calls are free of who dialled, sizes are capped, and a dead
+// stream is a dead channel.
 #include "vsock/channel.h"
 
+#include <future>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-
-#include <future>
 
 namespace anchorhold::vsock {
 namespace {
@@ -37,7 +36,9 @@ class Echo : public grpc::CallbackGenericService {
    private:
     grpc::ByteBuffer message_;
   };
-  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override { return new Reactor; }
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
+    return new Reactor;
+  }
 };
 
 class Channel : public ::testing::Test {
@@ -62,7 +63,8 @@ class Channel : public ::testing::Test {
     EXPECT_TRUE(channel);
     return *channel;
   }
-  static grpc::Status call(const std::shared_ptr<grpc::Channel>& channel, std::size_t size, std::size_t* answered = nullptr) {
+  static grpc::Status call(const std::shared_ptr<grpc::Channel>& channel, std::size_t size,
+                           std::size_t* answered = nullptr) {
     grpc::GenericStub stub(channel);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + patience);

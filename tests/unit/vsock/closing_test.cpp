@@ -1,7 +1,6 @@
 // How streams end, and what a stream that stalls does to the others.
-#include <gmock/gmock.h>
-
 #include <array>
+#include <gmock/gmock.h>
 
 #include "fixture.h"
 
@@ -18,7 +17,8 @@ class Closing : public WithDevice {
     connect();
     listen(2048);
   }
-  // Returns once the device has taken every packet before: it answers in order a packet that belongs to no stream.
+  // Returns once the device has taken every packet before: it answers in order a packet that belongs to no
+  // stream.
   bool device_took_everything(GuestStream& guest) {
     GuestStream nobody{*driver_, 60000, 9};
     nobody.say(5);

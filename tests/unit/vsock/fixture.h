@@ -1,15 +1,14 @@
 // A real anchorhold-vsockd with the test as its host and as its front end and guest.
 #pragma once
 
+#include <condition_variable>
+#include <deque>
 #include <gtest/gtest.h>
+#include <memory>
+#include <mutex>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <condition_variable>
-#include <deque>
-#include <memory>
-#include <mutex>
 
 #include "base/files.h"
 #include "base/seal.h"
@@ -18,7 +17,8 @@
 
 namespace anchorhold::vsock::testing {
 
-inline Result<std::unique_ptr<VsockDevice>> start_device(const std::filesystem::path& socket, VsockDeviceCallbacks callbacks = {}) {
+inline Result<std::unique_ptr<VsockDevice>> start_device(const std::filesystem::path& socket,
+                                                         VsockDeviceCallbacks callbacks = {}) {
   VsockDeviceSpec spec;
   spec.socket_path = socket;
   spec.program = std::filesystem::path(ANCHORHOLD_PROGRAM_DIR) / "anchorhold-vsockd";
@@ -114,7 +114,9 @@ inline void fill(std::span<std::byte> bytes, std::uint64_t seed) {
     b = static_cast<std::byte>(seed >> 56);
   }
 }
-inline std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 inline std::string text_of(std::span<const std::byte> bytes) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }

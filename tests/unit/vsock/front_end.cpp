@@ -1,22 +1,23 @@
 #include "front_end.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <poll.h>
+#include <stdexcept>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <stdexcept>
 #include <thread>
+#include <unistd.h>
 
 namespace anchorhold::vsock::testing {
 namespace {
 
-[[noreturn]] void give_up(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
+[[noreturn]] void give_up(const std::string& what) {
+  throw std::runtime_error(what + ": " + std::strerror(errno));
+}
 
 struct Header {
   std::uint32_t request, flags, size;
@@ -27,7 +28,8 @@ UniqueFd connect_to(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
-  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) give_up("connecting to " + path);
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    give_up("connecting to " + path);
   return fd;
 }
 
@@ -35,9 +37,13 @@ UniqueFd connect_to(const std::string& path) {
 
 FrontEnd::FrontEnd(const std::string& socket_path) : FrontEnd(connect_to(socket_path)) {}
 
-FrontEnd::FrontEnd(UniqueFd connection) : connection_(std::move(connection)) { make_memory(); }
+FrontEnd::FrontEnd(UniqueFd connection) : connection_(std::move(connection)) {
+  make_memory();
+}
 
-FrontEnd::~FrontEnd() { munmap(memory_, memory_size); }
+FrontEnd::~FrontEnd() {
+  munmap(memory_, memory_size);
+}
 
 void FrontEnd::make_memory() {
   memory_fd_.reset(memfd_create("guest", MFD_CLOEXEC));
@@ -51,30 +57,36 @@ void FrontEnd::make_memory() {
   }
 }
 
-void FrontEnd::send(std::uint32_t request, std::span<const std::byte> payload, std::vector<int> descriptors, std::uint32_t flags) {
+void FrontEnd::send(std::uint32_t request, std::span<const std::byte> payload, std::vector<int> descriptors,
+                    std::uint32_t flags) {
   Header header{request, flags, static_cast<std::uint32_t>(payload.size())};
   std::vector<std::byte> bytes(sizeof header + payload.size());
   std::memcpy(bytes.data(), &header, sizeof header);
   std::copy(payload.begin(), payload.end(), bytes.begin() + sizeof header);
-  (void)send_with_descriptors(connection_.get(), bytes, descriptors);  // the device may be gone: the test looks at that
+  (void)send_with_descriptors(connection_.get(), bytes,
+                              descriptors);  // the device may be gone: the test looks at that
 }
 
-void FrontEnd::send_number(std::uint32_t request, std::uint64_t value, std::vector<int> descriptors, std::uint32_t flags) {
+void FrontEnd::send_number(std::uint32_t request, std::uint64_t value, std::vector<int> descriptors,
+                           std::uint32_t flags) {
   send(request, std::as_bytes(std::span(&value, 1)), std::move(descriptors), flags);
 }
 
-void FrontEnd::send_state(std::uint32_t request, std::uint32_t index, std::uint32_t value, std::uint32_t flags) {
+void FrontEnd::send_state(std::uint32_t request, std::uint32_t index, std::uint32_t value,
+                          std::uint32_t flags) {
   const std::uint32_t state[2] = {index, value};
   send(request, std::as_bytes(std::span(state)), {}, flags);
 }
 
 std::vector<std::byte> FrontEnd::receive(std::uint32_t request) {
   pollfd entry{connection_.get(), POLLIN, 0};
-  if (poll(&entry, 1, static_cast<int>(patience.count())) != 1) throw std::runtime_error("the device does not reply");
+  if (poll(&entry, 1, static_cast<int>(patience.count())) != 1)
+    throw std::runtime_error("the device does not reply");
   Header header{};
   auto got = read_full(connection_.get(), std::as_writable_bytes(std::span(&header, 1)));
   if (!got || *got != sizeof header) throw std::runtime_error("the device closed the connection");
-  if (header.request != request || header.flags != 5 || header.size > 4096) throw std::runtime_error("an unexpected reply");
+  if (header.request != request || header.flags != 5 || header.size > 4096)
+    throw std::runtime_error("an unexpected reply");
   std::vector<std::byte> payload(header.size);
   got = read_full(connection_.get(), payload);
   if (!got || *got != payload.size()) throw std::runtime_error("a short reply");
@@ -94,8 +106,9 @@ void FrontEnd::send_memory_table() {
   // Two regions that touch, so that buffers may lie across them.
   struct {
     std::uint32_t count = 2, padding = 0;
-    std::uint64_t regions[2][4] = {{guest_base, memory_size / 2, user_base, 0},
-                                   {guest_base + memory_size / 2, memory_size / 2, user_base + memory_size, memory_size / 2}};
+    std::uint64_t regions[2][4] = {
+        {guest_base, memory_size / 2, user_base, 0},
+        {guest_base + memory_size / 2, memory_size / 2, user_base + memory_size, memory_size / 2}};
   } table;
   send(5, std::as_bytes(std::span(&table, 1)), {memory_fd_.get(), memory_fd_.get()}, 9);
   receive(5);
@@ -107,7 +120,8 @@ void FrontEnd::send_ring(unsigned ring, std::uint16_t base) {
   struct {
     std::uint32_t index, flags = 0;
     std::uint64_t descriptors, used, available, log = 0;
-  } address{ring, 0, user_base + ring_offset(ring), user_base + ring_offset(ring) + 0x2000, user_base + ring_offset(ring) + 0x1000};
+  } address{ring, 0, user_base + ring_offset(ring), user_base + ring_offset(ring) + 0x2000,
+            user_base + ring_offset(ring) + 0x1000};
   send(9, std::as_bytes(std::span(&address, 1)));
   send_number(12, ring, {kick_[ring].get()});
   send_number(13, ring, {call_[ring].get()});
@@ -139,7 +153,8 @@ std::uint32_t FrontEnd::stop_ring(unsigned ring) {
 
 bool FrontEnd::closed(Milliseconds limit) {
   pollfd entry{connection_.get(), POLLRDHUP, 0};
-  return poll(&entry, 1, static_cast<int>(limit.count())) == 1 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR));
+  return poll(&entry, 1, static_cast<int>(limit.count())) == 1 &&
+         (entry.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
 void FrontEnd::kick(unsigned ring) {
@@ -169,7 +184,8 @@ bool FrontEnd::wait_used(unsigned ring, std::uint16_t seen, Milliseconds limit) 
     if (used_index(ring) != seen) return true;
     auto left = std::chrono::duration_cast<Milliseconds>(end - std::chrono::steady_clock::now());
     pollfd entries_to_poll[2] = {{call_[ring].get(), POLLIN, 0}, {connection_.get(), POLLRDHUP, 0}};
-    if (left.count() <= 0 || poll(entries_to_poll, 2, static_cast<int>(left.count())) <= 0) return used_index(ring) != seen;
+    if (left.count() <= 0 || poll(entries_to_poll, 2, static_cast<int>(left.count())) <= 0)
+      return used_index(ring) != seen;
     if (entries_to_poll[0].revents) {
       std::uint64_t count;
       (void)!::read(call_[ring].get(), &count, sizeof count);
@@ -199,14 +215,16 @@ GuestDriver::GuestDriver(FrontEnd& f) : front_end(f) {
 void GuestDriver::post(unsigned slot) {
   std::uint64_t at = FrontEnd::guest_base + rx_area + slot * rx_stride;
   auto head = static_cast<std::uint16_t>(2 * slot);
-  front_end.descriptor(rx, head) = {at, sizeof(Packet), flag_next | flag_write, static_cast<std::uint16_t>(head + 1)};
+  front_end.descriptor(rx, head) = {at, sizeof(Packet), flag_next | flag_write,
+                                    static_cast<std::uint16_t>(head + 1)};
   front_end.descriptor(rx, head + 1u) = {at + 64, buffer_size, flag_write, 0};
   front_end.offer(rx, head);
 }
 
 unsigned GuestDriver::unsent() {
   while (tx_seen_ != front_end.used_index(tx)) {
-    auto head = front_end.at<std::uint32_t>(FrontEnd::ring_offset(tx) + 0x2004 + 8 * (tx_seen_ % FrontEnd::entries));
+    auto head =
+        front_end.at<std::uint32_t>(FrontEnd::ring_offset(tx) + 0x2004 + 8 * (tx_seen_ % FrontEnd::entries));
     free_.push_back(head / 2);
     ++tx_seen_;
   }
@@ -225,15 +243,18 @@ void GuestDriver::send(const Packet& packet, std::span<const std::byte> payload)
   std::memcpy(front_end.memory() + at, &packet, sizeof packet);
   std::copy(payload.begin(), payload.end(), front_end.memory() + at + 64);
   bool more = !payload.empty();
-  front_end.descriptor(tx, head) = {FrontEnd::guest_base + at, sizeof(Packet), static_cast<std::uint16_t>(more ? flag_next : 0),
+  front_end.descriptor(tx, head) = {FrontEnd::guest_base + at, sizeof(Packet),
+                                    static_cast<std::uint16_t>(more ? flag_next : 0),
                                     static_cast<std::uint16_t>(head + 1)};
-  front_end.descriptor(tx, head + 1u) = {FrontEnd::guest_base + at + 64, static_cast<std::uint32_t>(payload.size()), 0, 0};
+  front_end.descriptor(tx, head + 1u) = {FrontEnd::guest_base + at + 64,
+                                         static_cast<std::uint32_t>(payload.size()), 0, 0};
   front_end.offer(tx, head);
 }
 
 std::optional<GuestDriver::Received> GuestDriver::receive(Milliseconds limit) {
   if (!front_end.wait_used(rx, rx_seen_, limit)) return std::nullopt;
-  const auto* element = &front_end.at<std::uint32_t>(FrontEnd::ring_offset(rx) + 0x2004 + 8 * (rx_seen_ % FrontEnd::entries));
+  const auto* element =
+      &front_end.at<std::uint32_t>(FrontEnd::ring_offset(rx) + 0x2004 + 8 * (rx_seen_ % FrontEnd::entries));
   unsigned slot = element[0] / 2;
   ++rx_seen_;
   Received received;
@@ -242,7 +263,8 @@ std::optional<GuestDriver::Received> GuestDriver::receive(Milliseconds limit) {
   std::uint32_t length = element[1];
   if (length != sizeof(Packet) + received.packet.length || received.packet.length > buffer_size)
     throw std::runtime_error("a used length that is not the packet's");
-  received.payload.assign(front_end.memory() + at + 64, front_end.memory() + at + 64 + received.packet.length);
+  received.payload.assign(front_end.memory() + at + 64,
+                          front_end.memory() + at + 64 + received.packet.length);
   post(slot);
   return received;
 }

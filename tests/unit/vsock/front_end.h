@@ -1,5 +1,6 @@
-// The other side of a vhost-user device, for tests: shares a memfd as guest memory, makes the rings in it, and drives them
-// as a guest's driver does. Everything is public and raw, so that a test can do what no driver would.
+// The other side of a vhost-user device, for tests: shares a memfd as guest memory, makes the rings in it,
+// and drives them as a guest's driver does. Everything is public and raw, so that a test can do what no
+// driver would.
 #pragma once
 
 #include <chrono>
@@ -52,8 +53,10 @@ class FrontEnd {
   ~FrontEnd();
 
   // vhost-user messages.
-  void send(std::uint32_t request, std::span<const std::byte> payload, std::vector<int> descriptors = {}, std::uint32_t flags = 1);
-  void send_number(std::uint32_t request, std::uint64_t value, std::vector<int> descriptors = {}, std::uint32_t flags = 1);
+  void send(std::uint32_t request, std::span<const std::byte> payload, std::vector<int> descriptors = {},
+            std::uint32_t flags = 1);
+  void send_number(std::uint32_t request, std::uint64_t value, std::vector<int> descriptors = {},
+                   std::uint32_t flags = 1);
   void send_state(std::uint32_t request, std::uint32_t index, std::uint32_t value, std::uint32_t flags = 1);
   std::vector<std::byte> receive(std::uint32_t request);
   std::uint64_t ask(std::uint32_t request);
@@ -76,13 +79,20 @@ class FrontEnd {
   RingDescriptor& descriptor(unsigned ring, unsigned index) {
     return at<RingDescriptor>(ring_offset(ring) + index * sizeof(RingDescriptor));
   }
-  volatile std::uint16_t& available(unsigned ring, unsigned word) { return at<volatile std::uint16_t>(ring_offset(ring) + 0x1000 + 2 * word); }
-  volatile std::uint16_t& used_word(unsigned ring, unsigned word) { return at<volatile std::uint16_t>(ring_offset(ring) + 0x2000 + 2 * word); }
-  std::uint16_t used_index(unsigned ring) { return __atomic_load_n(&at<std::uint16_t>(ring_offset(ring) + 0x2002), __ATOMIC_ACQUIRE); }
+  volatile std::uint16_t& available(unsigned ring, unsigned word) {
+    return at<volatile std::uint16_t>(ring_offset(ring) + 0x1000 + 2 * word);
+  }
+  volatile std::uint16_t& used_word(unsigned ring, unsigned word) {
+    return at<volatile std::uint16_t>(ring_offset(ring) + 0x2000 + 2 * word);
+  }
+  std::uint16_t used_index(unsigned ring) {
+    return __atomic_load_n(&at<std::uint16_t>(ring_offset(ring) + 0x2002), __ATOMIC_ACQUIRE);
+  }
   // Makes the chain at `head` available, and kicks if the device asked for it.
   void offer(unsigned ring, std::uint16_t head);
   void kick(unsigned ring);
-  // Waits for an interrupt, or until the used index differs from `seen`. False: time ran out or the connection closed.
+  // Waits for an interrupt, or until the used index differs from `seen`. False: time ran out or the
+  // connection closed.
   bool wait_used(unsigned ring, std::uint16_t seen, Milliseconds limit = patience);
 
   int connection() const { return connection_.get(); }
@@ -106,7 +116,7 @@ class FrontEnd {
 class GuestDriver {
  public:
   static constexpr unsigned rx = 0, tx = 1;
-  static constexpr std::size_t buffer_size = 4096;      // as Linux 6.1: header and payload apart
+  static constexpr std::size_t buffer_size = 4096;  // as Linux 6.1: header and payload apart
   static constexpr std::size_t payload_limit = 64 << 10;
 
   explicit GuestDriver(FrontEnd& front_end);
@@ -131,7 +141,8 @@ class GuestDriver {
   std::vector<unsigned> free_;
 };
 
-// One stream's end in the guest, with credit kept as the protocol asks; its packets are received by the test's pump.
+// One stream's end in the guest, with credit kept as the protocol asks; its packets are received by the
+// test's pump.
 struct GuestStream {
   GuestDriver& driver;
   std::uint32_t guest_port;
@@ -143,7 +154,7 @@ struct GuestStream {
   std::vector<std::byte> data = {};
   std::uint32_t told_forwarded = 0;
   bool told_credit = false;  // a CREDIT_UPDATE came
-  bool stall = false;  // does not read: gives no credit back
+  bool stall = false;        // does not read: gives no credit back
 
   Packet packet(std::uint16_t operation, std::uint32_t flags = 0) const;
   void say(std::uint16_t operation, std::uint32_t flags = 0) { driver.send(packet(operation, flags)); }

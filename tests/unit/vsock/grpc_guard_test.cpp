@@ -1,6 +1,6 @@
-// A guest that speaks HTTP/2 by hand on a port that carries gRPC: the announcement of a message is enough to end it.
+// A guest that speaks HTTP/2 by hand on a port that carries gRPC: the announcement of a message is enough to
+// end it.
 #include <gmock/gmock.h>
-
 #include <thread>
 
 #include "fixture.h"
@@ -31,7 +31,9 @@ class GrpcGuard : public WithDevice {
   void SetUp() override {
     folder_.emplace(*TemporaryDirectory::create());
     VsockDeviceCallbacks callbacks;
-    callbacks.violated = [this](std::uint32_t port, std::string what) { violated_.put({port, std::move(what)}); };
+    callbacks.violated = [this](std::uint32_t port, std::string what) {
+      violated_.put({port, std::move(what)});
+    };
     auto device = start_device(folder_->path() / "v", std::move(callbacks));
     ASSERT_TRUE(device) << device.error().message;
     device_ = std::move(*device);
@@ -77,17 +79,20 @@ TEST_F(GrpcGuard, OrdinaryTrafficPassesInAnyCut) {
                       frame(data, 0, 3, message(3, 3) + message(0, 0) + message(4, 4)) +
                       frame(data, padded, 1, std::string(1, '\3') + std::string(15, 'm') + "ppp") +
                       frame(data, end_stream, 1, "") + frame(headers, 4 | end_stream, 3, "trailer");
-  for (std::size_t step : {std::size_t{1}, std::size_t{2}, std::size_t{7}, bytes.size()}) expect_passes(bytes, step);
+  for (std::size_t step : {std::size_t{1}, std::size_t{2}, std::size_t{7}, bytes.size()})
+    expect_passes(bytes, step);
 }
 
 TEST_F(GrpcGuard, ClientsPrefacePasses) {
-  expect_passes("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0, "") + frame(data, 0, 1, message(3, 3)), 5);
+  expect_passes(
+      "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0, "") + frame(data, 0, 1, message(3, 3)), 5);
 }
 
 TEST_F(GrpcGuard, LargestMessagePasses) {
   std::string bytes;
   std::string whole = message(max_grpc_message_bytes, max_grpc_message_bytes);
-  for (std::size_t at = 0; at < whole.size(); at += 16384) bytes += frame(data, 0, 1, whole.substr(at, 16384));
+  for (std::size_t at = 0; at < whole.size(); at += 16384)
+    bytes += frame(data, 0, 1, whole.substr(at, 16384));
   auto pair = guest_dials(next_port_++, host_port::agent);
   ASSERT_TRUE(pair);
   std::string got;
@@ -98,7 +103,8 @@ TEST_F(GrpcGuard, LargestMessagePasses) {
 }
 
 TEST_F(GrpcGuard, MessageThatIsTooLong) {
-  expect_refused(frame(settings, 0, 0, "") + frame(data, 0, 1, message(max_grpc_message_bytes + 1, 100)), "a message of 4194305 bytes");
+  expect_refused(frame(settings, 0, 0, "") + frame(data, 0, 1, message(max_grpc_message_bytes + 1, 100)),
+                 "a message of 4194305 bytes");
   expect_refused(frame(data, 0, 1, message(0x40000000, 0)), "a message of 1073741824 bytes");
 }
 
@@ -113,7 +119,9 @@ TEST_F(GrpcGuard, LengthThatIsCutByFramesAndPadding) {
                  "a message of 2147483647 bytes");
 }
 
-TEST_F(GrpcGuard, CompressedMessage) { expect_refused(frame(data, 0, 1, message(10, 10, 1)), "a compressed message"); }
+TEST_F(GrpcGuard, CompressedMessage) {
+  expect_refused(frame(data, 0, 1, message(10, 10, 1)), "a compressed message");
+}
 
 TEST_F(GrpcGuard, PaddingThatIsLongerThanItsFrame) {
   expect_refused(frame(data, padded, 1, "\x09rest"), "more padding than payload");
@@ -122,7 +130,9 @@ TEST_F(GrpcGuard, PaddingThatIsLongerThanItsFrame) {
 
 TEST_F(GrpcGuard, CallThatEndedMayBeginAnew) {
   // A call that is reset in the middle of a message leaves nothing behind.
-  expect_passes(frame(data, 0, 1, message(100, 5)) + frame(rst_stream, 0, 1, "code") + frame(data, 0, 1, message(2, 2)), 100);
+  expect_passes(
+      frame(data, 0, 1, message(100, 5)) + frame(rst_stream, 0, 1, "code") + frame(data, 0, 1, message(2, 2)),
+      100);
 }
 
 TEST_F(GrpcGuard, ManyUnfinishedMessagesAreBounded) {

@@ -1,9 +1,8 @@
 // The process around the device: sealed, alone with its descriptors, and ending for reasons that are told.
-#include <gmock/gmock.h>
-#include <sys/wait.h>
-
 #include <fstream>
+#include <gmock/gmock.h>
 #include <sstream>
+#include <sys/wait.h>
 
 #include "base/process.h"
 #include "fixture.h"
@@ -32,11 +31,12 @@ TEST_F(Lifecycle, ProcessIsSealed) {
   listen(2048);
   auto pair = guest_dials(50000, 2048);
   ASSERT_TRUE(pair);
-  // Standard descriptors, control, epoll, its wake-up, a timer, the front end, two kicks, two calls, one stream. The two
-  // memory descriptors, the listener and the host's end of the stream are closed.
+  // Standard descriptors, control, epoll, its wake-up, a timer, the front end, two kicks, two calls, one
+  // stream. The two memory descriptors, the listener and the host's end of the stream are closed.
   std::vector<std::string> open;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(device_->pid()) + "/fd", error)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(device_->pid()) + "/fd", error)) {
     auto target = std::filesystem::read_symlink(entry.path(), error).string();
     EXPECT_THAT(target, ::testing::Not(HasSubstr("memfd")));
     open.push_back(target);
@@ -92,7 +92,8 @@ TEST_F(Lifecycle, FrontEndThatIsKilledBeforeItReadsAnAnswerHasJustGone) {
 TEST_F(Lifecycle, DialThatWaitsEndsWithTheDevice) {
   connect();
   Mailbox<Error> outcome;
-  device_->dial(7000, patience, [&](Result<UniqueFd> stream) { outcome.put(stream ? Error{} : stream.error()); });
+  device_->dial(7000, patience,
+                [&](Result<UniqueFd> stream) { outcome.put(stream ? Error{} : stream.error()); });
   ASSERT_TRUE(driver_->receive());
   driver_.reset();
   front_end_.reset();
@@ -173,7 +174,8 @@ TEST_F(Lifecycle, PortsOpenOnce) {
 }
 
 TEST(Program, RefusesArgumentsItDoesNotKnow) {
-  for (std::vector<std::string> arguments : {std::vector<std::string>{"--what"}, {"--cid"}, {"--cid", "x"}, {"--cid", "3"}, {}}) {
+  for (std::vector<std::string> arguments :
+       {std::vector<std::string>{"--what"}, {"--cid"}, {"--cid", "x"}, {"--cid", "3"}, {}}) {
     SpawnSpec spec;
     spec.argv = {std::string(ANCHORHOLD_PROGRAM_DIR) + "/anchorhold-vsockd"};
     spec.argv.insert(spec.argv.end(), arguments.begin(), arguments.end());

@@ -1,4 +1,5 @@
-// What no front end and no driver would send. Each ends the device with a cause that names it, never by a crash.
+// What no front end and no driver would send. Each ends the device with a cause that names it, never by a
+// crash.
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 
@@ -68,7 +69,8 @@ TEST_F(MalformedRing, OversizedLength) {
 
 TEST_F(MalformedRing, ManyDescriptorsThatAddUpToTooMuch) {
   for (unsigned i = 0; i < 4; ++i)
-    descriptor(i) = {FrontEnd::guest_base, 8u << 20, static_cast<std::uint16_t>(i < 3 ? flag_next : 0), static_cast<std::uint16_t>(i + 1)};
+    descriptor(i) = {FrontEnd::guest_base, 8u << 20, static_cast<std::uint16_t>(i < 3 ? flag_next : 0),
+                     static_cast<std::uint16_t>(i + 1)};
   front_end_->offer(tx, 0);
   expect_fault("too many bytes");
 }
@@ -226,7 +228,8 @@ class MalformedMessage : public WithDevice {
   struct Region {
     std::uint64_t guest, size, user, offset;
   };
-  void send_table(std::vector<Region> regions, std::size_t descriptors, std::optional<std::uint32_t> count = std::nullopt) {
+  void send_table(std::vector<Region> regions, std::size_t descriptors,
+                  std::optional<std::uint32_t> count = std::nullopt) {
     std::vector<std::byte> payload(8 + regions.size() * sizeof(Region));
     std::uint32_t n = count.value_or(static_cast<std::uint32_t>(regions.size()));
     std::memcpy(payload.data(), &n, sizeof n);

@@ -1,6 +1,5 @@
 // Streams through the real sealed process, seen from the guest's rings and from the host's sockets.
 #include <gmock/gmock.h>
-
 #include <thread>
 
 #include "fixture.h"
@@ -50,7 +49,8 @@ TEST_F(Streams, HostDials) {
 TEST_F(Streams, DialToAPortNobodyListensOnFails) {
   connect();
   Mailbox<Error> outcome;
-  device_->dial(7001, patience, [&](Result<UniqueFd> stream) { outcome.put(stream ? Error{} : stream.error()); });
+  device_->dial(7001, patience,
+                [&](Result<UniqueFd> stream) { outcome.put(stream ? Error{} : stream.error()); });
   auto request = driver_->receive();
   ASSERT_TRUE(request);
   GuestStream guest{*driver_, 7001, request->packet.source_port};
@@ -203,7 +203,8 @@ void exchange_bulk(GuestStream& guest, int host) {
       std::size_t count = guest.write(part);
       sent_by_guest.add(part.first(count));
       guest_sent += count;
-      if (count == 0 && !guest.pump([&] { return guest.credit() > 0 || guest.reset || !guest.data.empty(); })) break;
+      if (count == 0 && !guest.pump([&] { return guest.credit() > 0 || guest.reset || !guest.data.empty(); }))
+        break;
       if (guest_sent == total && !std::exchange(ended, true)) guest.say(4, 2);
     } else if (!guest.pump([&] { return (guest.shutdown & 2) || guest.reset || !guest.data.empty(); })) {
       break;

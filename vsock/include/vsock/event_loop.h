@@ -1,5 +1,5 @@
-// One thread that waits for descriptors (epoll(7)): the heart of a sealed device process. Everything here belongs to the
-// thread that calls run(), except stop() and post(), which any thread may call.
+// One thread that waits for descriptors (epoll(7)): the heart of a sealed device process. Everything here
+// belongs to the thread that calls run(), except stop() and post(), which any thread may call.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace anchorhold::vsock {
 namespace ready {
 inline constexpr std::uint32_t readable = 0x001;
 inline constexpr std::uint32_t writable = 0x004;
-inline constexpr std::uint32_t error = 0x008;           // always reported
-inline constexpr std::uint32_t hangup = 0x010;          // always reported
-inline constexpr std::uint32_t peer_done = 0x2000;      // the other side will send no more
-inline constexpr std::uint32_t edge = 0x80000000;       // report changes only; for watch(), never reported
+inline constexpr std::uint32_t error = 0x008;       // always reported
+inline constexpr std::uint32_t hangup = 0x010;      // always reported
+inline constexpr std::uint32_t peer_done = 0x2000;  // the other side will send no more
+inline constexpr std::uint32_t edge = 0x80000000;   // report changes only; for watch(), never reported
 }  // namespace ready
 
 class EventLoop {
@@ -30,8 +30,8 @@ class EventLoop {
   static Result<std::unique_ptr<EventLoop>> create();
   ~EventLoop();
 
-  // A descriptor that is watched as long as this lives; destroy it before closing the descriptor. It may be destroyed
-  // inside any callback, its own included.
+  // A descriptor that is watched as long as this lives; destroy it before closing the descriptor. It may be
+  // destroyed inside any callback, its own included.
   class Watch {
    public:
     Watch() = default;
@@ -51,8 +51,8 @@ class EventLoop {
   };
   Result<Watch> watch(int fd, std::uint32_t events, Callback callback);
 
-  // Called once after each turn's callbacks, before waiting again: the place for work that is worth batching. While it
-  // returns true the loop does not block: it polls, runs what is ready, and calls it again.
+  // Called once after each turn's callbacks, before waiting again: the place for work that is worth batching.
+  // While it returns true the loop does not block: it polls, runs what is ready, and calls it again.
   void at_turn_end(std::function<bool()> work) { turn_end_ = std::move(work); }
 
   // Runs until stop(); returns what stop() was given. The first cause given is the one that counts.

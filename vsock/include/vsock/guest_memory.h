@@ -1,14 +1,13 @@
-// The guest's memory as the front end shares it (vhost-user SET_MEM_TABLE): descriptors mapped into this process, and the
-// translation of the addresses that guest and front end use. What lies there changes at any moment under our hands:
-// copy once, then check, then use the copy.
+// The guest's memory as the front end shares it (vhost-user SET_MEM_TABLE): descriptors mapped into this
+// process, and the translation of the addresses that guest and front end use. What lies there changes at any
+// moment under our hands: copy once, then check, then use the copy.
 #pragma once
-
-#include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <sys/uio.h>
 #include <vector>
 
 #include "base/error.h"
@@ -20,17 +19,18 @@ namespace anchorhold::vsock {
 struct MemoryRegion {
   std::uint64_t guest_address;  // what descriptors of the guest hold
   std::uint64_t size;
-  std::uint64_t user_address;   // the front end's own address: what SET_VRING_ADDR holds
-  std::uint64_t mmap_offset;    // where the region begins in the descriptor
+  std::uint64_t user_address;  // the front end's own address: what SET_VRING_ADDR holds
+  std::uint64_t mmap_offset;   // where the region begins in the descriptor
 };
 
 inline constexpr std::size_t max_memory_regions = 8;
 
-// Immutable once made, and safe to read from any thread; whoever uses an address of it holds the shared pointer.
+// Immutable once made, and safe to read from any thread; whoever uses an address of it holds the shared
+// pointer.
 class GuestMemory {
  public:
-  // Refuses: more regions than max_memory_regions, empty or overlapping regions, sums that overflow, more than
-  // max_bytes in all, descriptors that are not regular (memfd) files or are shorter than the region.
+  // Refuses: more regions than max_memory_regions, empty or overlapping regions, sums that overflow, more
+  // than max_bytes in all, descriptors that are not regular (memfd) files or are shorter than the region.
   static Result<std::shared_ptr<const GuestMemory>> map(std::span<const MemoryRegion> regions,
                                                         std::span<const UniqueFd> descriptors,
                                                         std::uint64_t max_bytes);
@@ -38,8 +38,8 @@ class GuestMemory {
   GuestMemory(const GuestMemory&) = delete;
   GuestMemory& operator=(const GuestMemory&) = delete;
 
-  // The bytes [address, address + length) of guest addresses, appended to `segments` (several when they cross into a
-  // neighbouring region). False, and nothing usable appended, when any byte lies outside.
+  // The bytes [address, address + length) of guest addresses, appended to `segments` (several when they cross
+  // into a neighbouring region). False, and nothing usable appended, when any byte lies outside.
   bool translate(std::uint64_t address, std::uint64_t length, std::vector<iovec>& segments) const;
   // A range inside one region by the guest's, or by the front end's addresses; nullptr when it is not.
   std::byte* at(std::uint64_t guest_address, std::uint64_t length) const;
@@ -48,8 +48,8 @@ class GuestMemory {
  private:
   struct Mapped {
     MemoryRegion region;
-    std::byte* bytes;       // of the region
-    void* mapping;          // what to unmap
+    std::byte* bytes;  // of the region
+    void* mapping;     // what to unmap
     std::size_t mapping_size;
   };
   GuestMemory() = default;

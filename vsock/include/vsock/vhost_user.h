@@ -1,6 +1,6 @@
-// The back-end side of vhost-user (QEMU docs/interop/vhost-user.rst): a front end, in practice QEMU, connects to a unix
-// socket and hands over the guest's memory and rings. Messages are checked byte by byte; anything the protocol does not
-// allow ends the connection with a cause that names it.
+// The back-end side of vhost-user (QEMU docs/interop/vhost-user.rst): a front end, in practice QEMU, connects
+// to a unix socket and hands over the guest's memory and rings. Messages are checked byte by byte; anything
+// the protocol does not allow ends the connection with a cause that names it.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,8 @@ class VhostUserDevice {
  public:
   virtual ~VhostUserDevice() = default;
 
-  // Feature bits of the device type only; those of the transport (VERSION_1, INDIRECT_DESC, EVENT_IDX) are added.
+  // Feature bits of the device type only; those of the transport (VERSION_1, INDIRECT_DESC, EVENT_IDX) are
+  // added.
   virtual std::uint64_t features() const { return 0; }
   virtual std::size_t queue_count() const = 0;
   // The device configuration space; empty: there is none (GET_CONFIG is then not offered).
@@ -31,12 +32,14 @@ class VhostUserDevice {
 
   // The ring runs (again): chains may be waiting in it. Called before any kicked() of it.
   virtual void started(std::size_t queue) = 0;
-  // The front end wants the ring back. Requests in other threads' hands must end soon: the ring is given back, and the
-  // front end waits, until nothing is in flight. Chains the device holds on this thread must be pushed here.
+  // The front end wants the ring back. Requests in other threads' hands must end soon: the ring is given
+  // back, and the front end waits, until nothing is in flight. Chains the device holds on this thread must be
+  // pushed here.
   virtual void stopping(std::size_t queue) = 0;
   // The guest put something into the ring.
   virtual void kicked(std::size_t queue) = 0;
-  // The connection is over, for good: an error is its cause, success means the front end closed it between messages.
+  // The connection is over, for good: an error is its cause, success means the front end closed it between
+  // messages.
   virtual void ended(Status cause) = 0;
 };
 
@@ -47,14 +50,16 @@ struct VhostUserLimits {
 class VhostUserBackEnd {
  public:
   // Serves the connection from the loop; loop and device outlive it. The connection is made non-blocking.
-  static Result<std::unique_ptr<VhostUserBackEnd>> create(EventLoop& loop, UniqueFd connection, VhostUserDevice& device,
+  static Result<std::unique_ptr<VhostUserBackEnd>> create(EventLoop& loop, UniqueFd connection,
+                                                          VhostUserDevice& device,
                                                           VhostUserLimits limits = {});
   ~VhostUserBackEnd();
 
   VirtQueue& queue(std::size_t index) { return rings_[index]->queue; }
   // Feature bits the front end and we agreed on.
   std::uint64_t negotiated_features() const { return features_; }
-  // Ends the connection with this cause, as a malformed message does: for faults that the device finds in a ring.
+  // Ends the connection with this cause, as a malformed message does: for faults that the device finds in a
+  // ring.
   void fault(Error cause);
 
  private:

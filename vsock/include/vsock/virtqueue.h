@@ -1,8 +1,6 @@
-// The device's side of a virtio 1.2 split ring (section 2.7): takes descriptor chains, gives them back, tells the guest.
-// Everything in the ring is hostile: each field is copied once and checked before use.
+// The device's side of a virtio 1.2 split ring (section 2.7): takes descriptor chains, gives them back, tells
+// the guest. Everything in the ring is hostile: each field is copied once and checked before use.
 #pragma once
-
-#include <sys/uio.h>
 
 #include <condition_variable>
 #include <cstddef>
@@ -10,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <sys/uio.h>
 #include <vector>
 
 #include "base/error.h"
@@ -18,8 +17,9 @@
 
 namespace anchorhold::vsock {
 
-// A chain as it was popped: segments of guest memory, ready for readv(2) and writev(2). Reuse one object over many pops
-// and no memory is allocated; move it to a worker thread and it stays valid, as it keeps the mapping alive.
+// A chain as it was popped: segments of guest memory, ready for readv(2) and writev(2). Reuse one object over
+// many pops and no memory is allocated; move it to a worker thread and it stays valid, as it keeps the
+// mapping alive.
 struct DescriptorChain {
   std::uint16_t head = 0;
   std::vector<iovec> readable;  // what the guest gives: read only
@@ -38,35 +38,38 @@ std::size_t copy_to(std::span<const iovec> segments, std::size_t offset, std::sp
 void slice(std::span<const iovec> segments, std::size_t offset, std::size_t length, std::vector<iovec>& out);
 
 // Bounds that hold for every chain; chains beyond them are errors.
-inline constexpr std::size_t max_chain_descriptors = 1024;      // indirect ones included
+inline constexpr std::size_t max_chain_descriptors = 1024;  // indirect ones included
 inline constexpr std::size_t max_chain_bytes = 16u << 20;
-inline constexpr std::uint32_t max_queue_size = 1024;           // entries of a ring
+inline constexpr std::uint32_t max_queue_size = 1024;  // entries of a ring
 
-// One ring. Every function may be called from any thread (each takes the queue's lock briefly), so one thread pops while
-// workers push. Errors are faults of the guest's driver: the device has to end, since the ring can no longer be trusted.
+// One ring. Every function may be called from any thread (each takes the queue's lock briefly), so one thread
+// pops while workers push. Errors are faults of the guest's driver: the device has to end, since the ring can
+// no longer be trusted.
 class VirtQueue {
  public:
   VirtQueue() = default;
   VirtQueue(const VirtQueue&) = delete;
   VirtQueue& operator=(const VirtQueue&) = delete;
 
-  // Takes the next chain. False: there is none, or the queue is not running. Reading is not told to the guest: while the
-  // device works through a queue the guest has no reason to kick again (EVENT_IDX); when pop said false and
-  // rearm_kicks() says false too, wait for the kick.
+  // Takes the next chain. False: there is none, or the queue is not running. Reading is not told to the
+  // guest: while the device works through a queue the guest has no reason to kick again (EVENT_IDX); when pop
+  // said false and rearm_kicks() says false too, wait for the kick.
   Result<bool> pop(DescriptorChain& chain);
   // Asks for a kick at the next chain. True: there is one already, pop again instead of waiting.
   bool rearm_kicks();
-  // Takes back the last `count` pops, newest last. Only for chains that were not pushed, with no other thread popping.
+  // Takes back the last `count` pops, newest last. Only for chains that were not pushed, with no other thread
+  // popping.
   void unpop(std::uint16_t count);
-  // Gives a chain back, with the count of bytes written to its writable part. The guest sees it at once, but is
-  // interrupted only by notify(), so that many can be pushed for one interrupt. On a queue that was stopped meanwhile
-  // nothing is written.
+  // Gives a chain back, with the count of bytes written to its writable part. The guest sees it at once, but
+  // is interrupted only by notify(), so that many can be pushed for one interrupt. On a queue that was
+  // stopped meanwhile nothing is written.
   void push(const DescriptorChain& chain, std::uint32_t written);
   // Interrupts the guest, if it asked for that and something was pushed since the last time.
   void notify();
 
   bool running() const;
-  // The ring index of the next chain. After a reset by the guest's driver it begins at 0; after a pause it goes on.
+  // The ring index of the next chain. After a reset by the guest's driver it begins at 0; after a pause it
+  // goes on.
   std::uint16_t position() const;
   // Chains popped and not pushed yet.
   std::uint32_t in_flight() const;

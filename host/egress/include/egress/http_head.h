@@ -1,6 +1,6 @@
-// The head of one HTTP/1 message from a guest or a server, read strictly: what two parsers could understand in two ways
-// is refused. Sources: RFC 9110, RFC 9112 (framing in section 6), and what request smuggling has made of them.
-// Syntax is Boost.Beast's; everything here is about what may be left ambiguous: nothing.
+// The head of one HTTP/1 message from a guest or a server, read strictly: what two parsers could understand
+// in two ways is refused. Sources: RFC 9110, RFC 9112 (framing in section 6), and what request smuggling has
+// made of them. Syntax is Boost.Beast's; everything here is about what may be left ambiguous: nothing.
 #pragma once
 
 #include <cstddef>
@@ -40,9 +40,10 @@ struct RequestHead {
   };
   std::string method;
   Form form = Form::origin;
-  policy::Destination destination;  // connect and absolute: the target; origin: the Host field, with the default port
-  std::string path;                 // before '?'; "*" of OPTIONS too; empty for connect
-  std::string query;                // after '?', without it
+  policy::Destination
+      destination;    // connect and absolute: the target; origin: the Host field, with the default port
+  std::string path;   // before '?'; "*" of OPTIONS too; empty for connect
+  std::string query;  // after '?', without it
   bool has_query = false;
   std::vector<Field> fields;
   BodyFraming body;
@@ -67,8 +68,8 @@ struct Parsed {
   std::size_t size = 0;  // bytes of the head; what follows is the body or the next message
 };
 
-// Nothing yet: more bytes are needed. An error (invalid_argument) ends the connection; its message is for the guest.
-// `scheme_default` is the port that a Host field without one means (80, or 443 inside TLS).
+// Nothing yet: more bytes are needed. An error (invalid_argument) ends the connection; its message is for the
+// guest. `scheme_default` is the port that a Host field without one means (80, or 443 inside TLS).
 using ParsedRequest = Result<std::optional<Parsed<RequestHead>>>;
 ParsedRequest parse_request_head(std::string_view bytes, std::uint16_t scheme_default);
 // `method` is that of the request it answers: HEAD has no body, CONNECT's is the tunnel.

@@ -1,5 +1,6 @@
-// The person's configuration file, ~/.config/anchorhold/config.toml. Read whole or refused whole: an unknown key, a wrong
-// type or a host that is no host is an error that names line, key and what is allowed, and nothing of the file is used.
+// The person's configuration file, ~/.config/anchorhold/config.toml. Read whole or refused whole: an unknown
+// key, a wrong type or a host that is no host is an error that names line, key and what is allowed, and
+// nothing of the file is used.
 #pragma once
 
 #include <chrono>

@@ -1,9 +1,10 @@
-// Where a connection goes, as one canonical value. Every host name that a guest, a person, a rule or a server writes
-// becomes a Host or a Destination here, or is refused; nothing else in the project parses a host name, so two places can
-// never compare two spellings of one.
+// Where a connection goes, as one canonical value. Every host name that a guest, a person, a rule or a server
+// writes becomes a Host or a Destination here, or is refused; nothing else in the project parses a host name,
+// so two places can never compare two spellings of one.
 //
-// Sources: RFC 1123 2.1 and RFC 5890 (names), UTS #46 non-transitional through libidn2 (IDNA), WHATWG URL Standard
-// "IPv4 parser" (number spellings), RFC 4291 and 5952 (IPv6), IANA special-purpose address registries (classes).
+// Sources: RFC 1123 2.1 and RFC 5890 (names), UTS #46 non-transitional through libidn2 (IDNA), WHATWG URL
+// Standard "IPv4 parser" (number spellings), RFC 4291 and 5952 (IPv6), IANA special-purpose address
+// registries (classes).
 #pragma once
 
 #include <array>
@@ -37,7 +38,8 @@ class Address {
   std::array<std::uint8_t, 16> bytes_{};
 };
 
-// What an address is for. Only `global` may be dialled for a name; the others only when a rule names the address.
+// What an address is for. Only `global` may be dialled for a name; the others only when a rule names the
+// address.
 enum class AddressClass {
   global,
   unspecified,
@@ -47,7 +49,7 @@ enum class AddressClass {
   private_use,  // RFC 1918, fc00::/7
   shared,       // RFC 6598, carrier-grade NAT
   multicast,
-  reserved,     // documentation, benchmarking, future use, broadcast, discard
+  reserved,  // documentation, benchmarking, future use, broadcast, discard
 };
 std::string_view to_string(AddressClass address_class);
 AddressClass classify(const Address& address);
@@ -55,7 +57,8 @@ AddressClass classify(const Address& address);
 // A canonical DNS name (lower-case A-labels, no trailing dot) or an address.
 class Host {
  public:
-  // invalid_argument with the reason for everything that is not exactly one host. Brackets are needed around IPv6.
+  // invalid_argument with the reason for everything that is not exactly one host. Brackets are needed around
+  // IPv6.
   static Result<Host> parse(std::string_view text);
   static Host of(const Address& address);
 
@@ -74,14 +77,15 @@ struct Destination {
   Host host;
   std::uint16_t port = 0;
 
-  // "host:port". Without a port the default is taken; with neither it is refused (a CONNECT target has its port).
+  // "host:port". Without a port the default is taken; with neither it is refused (a CONNECT target has its
+  // port).
   static Result<Destination> parse(std::string_view authority, std::optional<std::uint16_t> default_port);
   std::string text() const;  // always with the port
   auto operator<=>(const Destination&) const = default;
 };
 
-// What a rule names: "example.com" (that name only), "*.example.com" (every name below it, not itself), an address, or
-// a block of addresses ("192.0.2.0/24", "2001:db8::/32"; bits beyond the prefix must be zero).
+// What a rule names: "example.com" (that name only), "*.example.com" (every name below it, not itself), an
+// address, or a block of addresses ("192.0.2.0/24", "2001:db8::/32"; bits beyond the prefix must be zero).
 class HostPattern {
  public:
   static Result<HostPattern> parse(std::string_view text);

@@ -1,5 +1,5 @@
-// Which destinations a session may reach: the rules, where each came from, and the one decision. Pure: no network, no
-// files. The same function answers the proxy, the prompt, `egress explain` and the tests.
+// Which destinations a session may reach: the rules, where each came from, and the one decision. Pure: no
+// network, no files. The same function answers the proxy, the prompt, `egress explain` and the tests.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,17 @@ struct EgressRule {
   std::vector<std::uint16_t> ports = {443, 80};
   EgressAction action = EgressAction::deny;
   // Any of these makes the rule an inspecting one: its connections are opened by the proxy.
-  std::vector<std::string> methods;       // upper case; empty: any
-  std::vector<std::string> paths;         // "/v1/*": '*' stands for any characters, at the end only; empty: any
-  std::string credential;                 // name in the vault; empty: none
+  std::vector<std::string> methods;  // upper case; empty: any
+  std::vector<std::string> paths;    // "/v1/*": '*' stands for any characters, at the end only; empty: any
+  std::string credential;            // name in the vault; empty: none
   std::vector<std::string> deny_headers;  // lower case
   std::optional<ByteSize> max_upload;     // of one request's body
   bool tunnel_only = false;               // never opened: pinned clients, mTLS
-  std::string source;                     // where a person finds it: "config.toml:12", "--allow", "answered 10:15"
+  std::string source;  // where a person finds it: "config.toml:12", "--allow", "answered 10:15"
 
   bool inspecting() const {
-    return !methods.empty() || !paths.empty() || !credential.empty() || !deny_headers.empty() || max_upload.has_value();
+    return !methods.empty() || !paths.empty() || !credential.empty() || !deny_headers.empty() ||
+           max_upload.has_value();
   }
   bool covers(const Destination& destination) const;
   bool names_address_of(const Address& address) const;
@@ -51,26 +52,28 @@ struct EgressPolicy {
 
 struct EgressDecision {
   EgressAction action = EgressAction::deny;
-  std::optional<RuleOrigin> origin;       // none: no rule covers it
-  const EgressRule* rule = nullptr;       // points into the policy
-  std::string reason;                     // one sentence for the person and for the guest
+  std::optional<RuleOrigin> origin;  // none: no rule covers it
+  const EgressRule* rule = nullptr;  // points into the policy
+  std::string reason;                // one sentence for the person and for the guest
 };
 
 enum class Person { present, absent };
 EgressDecision decide(const EgressPolicy& policy, const Destination& destination, Person person);
 
-// Whether the resolved addresses of an allowed destination may be dialled: every one is judged, and one that is not
-// allowed refuses them all (an answer that mixes a public and a private address is an attack). `own` are the addresses
-// of the host's interfaces. An empty answer is refused. Ok, or permission_denied with the reason.
-Status judge_addresses(const EgressDecision& decision, const Destination& destination, std::span<const Address> answers,
-                       std::span<const Address> own);
+// Whether the resolved addresses of an allowed destination may be dialled: every one is judged, and one that
+// is not allowed refuses them all (an answer that mixes a public and a private address is an attack). `own`
+// are the addresses of the host's interfaces. An empty answer is refused. Ok, or permission_denied with the
+// reason.
+Status judge_addresses(const EgressDecision& decision, const Destination& destination,
+                       std::span<const Address> answers, std::span<const Address> own);
 
 // Whether one request satisfies an inspecting rule. The path is what stands in the request line, before '?'.
 struct RequestFacts {
   std::string method;
   std::string path;
   std::vector<std::string> header_names;  // lower case
-  std::optional<std::uint64_t> body_size;  // announced; unknown for chunked bodies, which are counted as they pass
+  std::optional<std::uint64_t>
+      body_size;  // announced; unknown for chunked bodies, which are counted as they pass
 };
 Status judge_request(const EgressRule& rule, const RequestFacts& request);
 

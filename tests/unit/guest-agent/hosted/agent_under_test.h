@@ -2,12 +2,11 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/process.h"
@@ -49,6 +48,8 @@ class HostedAgent {
 };
 
 inline const bool agent_is_root = geteuid() == 0;
-inline std::string default_uid() { return std::to_string(agent_is_root ? 1000 : geteuid()); }
+inline std::string default_uid() {
+  return std::to_string(agent_is_root ? 1000 : geteuid());
+}
 
 }  // namespace anchorhold::session
