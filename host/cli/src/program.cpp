@@ -1,5 +1,8 @@
 #include "cli/program.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "base/log.h"
 #include "cli/arguments.h"
 #include "commands.h"
@@ -32,9 +35,17 @@ bool asks_for_json(const std::vector<std::string>& argv) {
   return false;
 }
 
+// A descriptor that is closed would be given to the next file that is opened, and our output would go into
+// that.
+void open_standard_streams() {
+  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", O_RDWR);
+}
+
 }  // namespace
 
 int run_program(const std::vector<std::string>& argv) {
+  open_standard_streams();
   Signals signals;
   auto parsed = parse_arguments(argv);
   if (!parsed) {

@@ -122,6 +122,20 @@ TEST_F(RunTest, RootInTheGuestCannotMakeReadOnlyWritable) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(outcome.out, "0\none\n");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(reading), {}), 1);
+  auto violations = objects(run({"events", "list", "--json", "--name", "anchorhold.mount.violation"}).out);
+  ASSERT_FALSE(violations.empty());
+  EXPECT_EQ(violations[0].at("attributes").at("mount.name"), "report");
+  EXPECT_EQ(violations[0].at("severity"), "warn");
+}
+
+TEST_F(RunTest, ClosedStreamsAreNoHarm) {
+  auto running =
+      start_program({"/bin/sh", "-c",
+                     "exec \"$0\" run --image \"$1\" -- sh -c 'echo out; echo err >&2; exit 4' <&- >&- 2>&-",
+                     program(), image_});
+  EXPECT_EQ(running.finish().status, 4);
+  EXPECT_EQ(run({"events", "verify"}).status, 0);
+  EXPECT_EQ(objects(run({"sessions", "--json"}).out).size(), 1u);
 }
 
 TEST_F(RunTest, SignalsGoToTheCommand) {

@@ -92,6 +92,7 @@ TEST_F(SessionTest, WithoutAHypervisorTheReasonIsSaidAndAskedForAgain) {
   no_hypervisor_ = Error{ErrorCode::failed_precondition, "QEMU is missing", "install it"};
   auto session = open_session();
   EXPECT_EQ(session->guest().error().message, "QEMU is missing");
+  EXPECT_EQ(cause_of_last("anchorhold.vm.fail"), "QEMU is missing");
   no_hypervisor_.reset();
   EXPECT_TRUE(session->guest());
 }
