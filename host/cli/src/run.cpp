@@ -81,9 +81,10 @@ class InputPump {
 // Copies one output of the command to ours. False: ours can no longer be written (its reader is gone).
 bool copy_output(GuestExec& exec, OutputStream stream, int fd) {
   for (;;) {
-    auto bytes = exec.read(stream);
-    if (!bytes || !*bytes) return true;
-    if (!write_all(fd, std::as_bytes(std::span((*bytes)->data(), (*bytes)->size())))) return false;
+    auto piece = exec.read(stream);
+    if (!piece || !*piece) return true;
+    const std::string bytes = std::move(**piece);
+    if (!write_all(fd, std::as_bytes(std::span(bytes)))) return false;
   }
 }
 
