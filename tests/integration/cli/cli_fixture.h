@@ -59,6 +59,9 @@ class Running {
 class CliTest : public testing::Test {
  protected:
   void SetUp() override;
+  // The reaper of a host that has just ended still clears its folder away; only then is there nothing to
+  // remove under it.
+  void TearDown() override { EXPECT_TRUE(nothing_left()); }
 
   // Skips the test, saying so, when this computer has no image to start guests from.
   static bool have_image();

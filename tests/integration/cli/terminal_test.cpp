@@ -18,7 +18,9 @@ class TerminalTest : public CliTest {
     ANCHORHOLD_NEEDS_IMAGE();
   }
   void TearDown() override {
-    if (pid_ > 0) waitpid(pid_, nullptr, WNOHANG);
+    terminal_.reset();
+    if (pid_ > 0) waitpid(pid_, nullptr, 0);
+    CliTest::TearDown();
   }
 
   void start_on_terminal(const std::string& script) {
