@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <sys/random.h>
-#include <vector>
 
 namespace anchorhold {
 namespace {
@@ -24,17 +23,21 @@ void fill_random(void* data, std::size_t size) {
 
 }  // namespace
 
-std::string random_hex(std::size_t bytes) {
-  std::vector<unsigned char> raw(bytes);
-  fill_random(raw.data(), raw.size());
+std::string to_hex(std::string_view bytes) {
   constexpr char digits[] = "0123456789abcdef";
   std::string text;
-  text.reserve(bytes * 2);
-  for (unsigned char byte : raw) {
+  text.reserve(bytes.size() * 2);
+  for (unsigned char byte : bytes) {
     text += digits[byte >> 4];
     text += digits[byte & 15];
   }
   return text;
+}
+
+std::string random_hex(std::size_t bytes) {
+  std::string raw(bytes, '\0');
+  fill_random(raw.data(), raw.size());
+  return to_hex(raw);
 }
 
 std::string new_short_id() {

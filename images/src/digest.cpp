@@ -49,17 +49,6 @@ Status digest_piece(int fd, std::uint64_t offset, std::uint64_t size, std::vecto
 
 }  // namespace
 
-std::string to_hex(std::string_view bytes) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string text;
-  text.reserve(bytes.size() * 2);
-  for (unsigned char byte : bytes) {
-    text += digits[byte >> 4];
-    text += digits[byte & 15];
-  }
-  return text;
-}
-
 bool is_hex(std::string_view digits, std::size_t count) {
   return digits.size() == count &&
          std::all_of(digits.begin(), digits.end(), [](char c) { return hex_value(c) >= 0; });

@@ -9,13 +9,13 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/id.h"
 #include "images/manifest.h"
 
 namespace anchorhold::images {
 
 inline constexpr std::uint64_t digest_piece_bytes = 4 << 20;
 
-std::string to_hex(std::string_view bytes);
 // Exactly `bytes` bytes from lower-case hexadecimal digits, or nothing ("").
 std::string from_hex(std::string_view digits, std::size_t bytes);
 bool is_hex(std::string_view digits, std::size_t count);

@@ -32,6 +32,27 @@ Status check_stream(const UniqueFd& stream) {
   return set_nonblocking(stream.get());
 }
 
+// What both ends of a connection agree on, set by `set(name, value)`.
+template <typename Set>
+void set_for_both_ends(const ChannelLimits& limits, Set set) {
+  // Without the probe gRPC does not grow the window by itself.
+  set(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  set(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, bytes(limits.stream_window_bytes));
+  set(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds(limits.keepalive_interval));
+  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(limits.keepalive_timeout));
+  set(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  set(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, identity_only);
+  set(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+}
+
+// One for each connection, so that one guest cannot use up what another needs.
+template <typename Options>
+void set_quota(const ChannelLimits& limits, Options& options) {
+  grpc::ResourceQuota quota;
+  quota.Resize(limits.max_buffered_bytes);
+  options.SetResourceQuota(quota);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<grpc::Channel>> channel_from_stream(UniqueFd stream, const ChannelLimits& limits) {
@@ -39,18 +60,8 @@ Result<std::shared_ptr<grpc::Channel>> channel_from_stream(UniqueFd stream, cons
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(bytes(limits.max_message_bytes));
   arguments.SetMaxSendMessageSize(bytes(limits.max_message_bytes));
-  // Without the probe gRPC does not grow the window by itself.
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, bytes(limits.stream_window_bytes));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds(limits.keepalive_interval));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(limits.keepalive_timeout));
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // One of its own for each connection, so that one guest cannot use up what another needs.
-  grpc::ResourceQuota quota;
-  quota.Resize(limits.max_buffered_bytes);
-  arguments.SetResourceQuota(quota);
-  arguments.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, identity_only);
-  arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  set_for_both_ends(limits, [&](const char* name, int value) { arguments.SetInt(name, value); });
+  set_quota(limits, arguments);
   // Two channels of one process must never share a connection: each is a guest of its own.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
@@ -63,16 +74,8 @@ Result<std::shared_ptr<grpc::Channel>> channel_from_stream(UniqueFd stream, cons
 void prepare_server(grpc::ServerBuilder& builder, const ChannelLimits& limits) {
   builder.SetMaxReceiveMessageSize(bytes(limits.max_message_bytes));
   builder.SetMaxSendMessageSize(bytes(limits.max_message_bytes));
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, bytes(limits.stream_window_bytes));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds(limits.keepalive_interval));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(limits.keepalive_timeout));
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  grpc::ResourceQuota quota;
-  quota.Resize(limits.max_buffered_bytes);
-  builder.SetResourceQuota(quota);
-  builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, identity_only);
-  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  set_for_both_ends(limits, [&](const char* name, int value) { builder.AddChannelArgument(name, value); });
+  set_quota(limits, builder);
   // The client pings as the limits say, also when it has no call open; without this the server hangs up on
   // it.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,

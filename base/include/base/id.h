@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace anchorhold {
@@ -24,6 +25,8 @@ using SessionId = Id<struct SessionTag>;
 using TaskId = Id<struct TaskTag>;
 using ExecId = Id<struct ExecTag>;
 
+// Lower-case hexadecimal, two digits a byte.
+std::string to_hex(std::string_view bytes);
 // Lower-case hexadecimal from the kernel's random source (getrandom(2)); bytes is half the length.
 std::string random_hex(std::size_t bytes);
 // Short enough to type, unlikely to clash among one person's sessions: 12 characters of [0-9a-z],

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <fmt/format.h>
 
+#include "text.h"
+
 namespace anchorhold::egress {
 namespace {
 
@@ -13,13 +15,6 @@ namespace http = boost::beast::http;
 
 tl::unexpected<Error> refuse(std::string what) {
   return fail(ErrorCode::invalid_argument, std::move(what));
-}
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return result;
 }
 
 std::string_view trimmed(std::string_view text) {

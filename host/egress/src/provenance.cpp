@@ -5,15 +5,10 @@
 #include <fmt/format.h>
 #include <sodium.h>
 
+#include "text.h"
+
 namespace anchorhold::egress {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return result;
-}
 
 // Header fields that authenticate a request somewhere, whatever the destination calls its own.
 constexpr std::array credential_fields{"authorization",

@@ -84,12 +84,6 @@ Result<std::string> hash_record(const StoredRecord& record) {
   return hash.finish();
 }
 
-std::string to_hex(std::string_view bytes) {
-  std::string text;
-  for (unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
-}
-
 std::string encode_attributes(const Attributes& attributes) {
   Json object = Json::object();
   for (const auto& [key, value] : attributes) object[key] = encode_value(value);

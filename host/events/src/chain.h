@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/id.h"
 #include "events/event_log.h"
 
 namespace anchorhold::events {
@@ -28,8 +29,6 @@ struct StoredRecord {
 std::string first_previous();
 // Of all fields but `hash`.
 Result<std::string> hash_record(const StoredRecord& record);
-
-std::string to_hex(std::string_view bytes);
 
 // Attributes as stored. Text that is not UTF-8 has its bad bytes replaced; text beyond 8 KiB and lists beyond
 // 256 entries are cut and say so, so that nobody can fill the log through one event.

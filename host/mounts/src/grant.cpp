@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/paths.h"
+#include "open_path.h"
 
 namespace anchorhold::mounts {
 namespace {
@@ -44,13 +45,6 @@ tl::unexpected<Error> refuse(const std::filesystem::path& path, std::string_view
 
 Error refusal(const std::filesystem::path& path, std::string_view why, std::string hint) {
   return refuse(path, why, std::move(hint)).value();
-}
-
-Result<std::filesystem::path> path_of(int fd, const std::filesystem::path& asked) {
-  char buffer[PATH_MAX];
-  ssize_t size = readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), buffer, sizeof buffer);
-  if (size < 0) return fail_errno(errno, asked.string());
-  return std::filesystem::path(std::string(buffer, static_cast<std::size_t>(size)));
 }
 
 Status check_access(int fd, const struct stat& info, Mode mode, const std::filesystem::path& path) {
@@ -217,7 +211,7 @@ Result<Grant> resolve_grant(const std::filesystem::path& path, Mode mode, std::s
                 "grant a folder or a regular file");
   Grant grant;
   grant.mode = mode;
-  grant.host_path = ANCHORHOLD_TRY(path_of(object.get(), path));
+  grant.host_path = ANCHORHOLD_TRY(path_of(object.get(), path.string()));
   if (auto refused = judge_path(grant.host_path, rules)) return fail(std::move(*refused));
   ANCHORHOLD_CHECK(check_access(object.get(), info, mode, grant.host_path));
   ANCHORHOLD_CHECK(judge_among_others(grant, others));

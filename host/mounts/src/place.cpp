@@ -9,6 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "open_path.h"
+
 namespace anchorhold::mounts {
 namespace {
 
@@ -27,13 +29,6 @@ std::vector<std::string> words_of(std::string_view path) {
     path = slash == std::string_view::npos ? std::string_view{} : path.substr(slash + 1);
   }
   return words;
-}
-
-Result<std::string> path_of(int fd) {
-  char buffer[PATH_MAX];
-  ssize_t size = readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), buffer, sizeof buffer);
-  if (size < 0) return fail_errno(errno, "finding an open file");
-  return std::string(buffer, static_cast<std::size_t>(size));
 }
 
 bool exists_for_guest(const AccessibleGrant& grant, std::span<const std::string> parts) {
@@ -103,8 +98,8 @@ Result<UniqueFd> open_place(const Place& place, std::size_t count) {
 
 Result<std::vector<std::string>> parts_of(const Place& place, int object) {
   for (int attempt = 0; attempt < open_attempts; ++attempt) {
-    auto root = ANCHORHOLD_TRY(path_of(place.grant->root.get()));
-    auto path = ANCHORHOLD_TRY(path_of(object));
+    auto root = ANCHORHOLD_TRY(path_of(place.grant->root.get(), "finding an open file"));
+    auto path = ANCHORHOLD_TRY(path_of(object, "finding an open file"));
     if (path == root) return std::vector<std::string>{};
     if (path.starts_with(root + "/")) return words_of(std::string_view(path).substr(root.size() + 1));
   }

@@ -122,6 +122,10 @@ std::string Address::text() const {
   return buffer;
 }
 
+bool Address::shares_prefix(const Address& other, unsigned bits) const {
+  return v4_ == other.v4_ && same_prefix(bytes_.data(), other.bytes_.data(), bits);
+}
+
 AddressClass classify(const Address& address) {
   auto* bytes = reinterpret_cast<const std::uint8_t*>(address.bytes().data());
   if (address.is_v4()) {

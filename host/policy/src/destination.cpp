@@ -255,11 +255,7 @@ bool HostPattern::matches(const Host& host) const {
     case Kind::block:
       break;
   }
-  if (!host.address() || host.address()->is_v4() != network_->is_v4()) return false;
-  std::string_view a = host.address()->bytes(), b = network_->bytes();
-  for (unsigned bit = 0; bit < prefix_; ++bit)
-    if (((a[bit / 8] ^ b[bit / 8]) >> (7 - bit % 8)) & 1) return false;
-  return true;
+  return host.address() && host.address()->shares_prefix(*network_, prefix_);
 }
 
 }  // namespace anchorhold::policy

@@ -75,6 +75,10 @@ class Keeper {
   Checked<Decision> decide_for(const Request& request, Operation operation, const Located& object,
                                const Facts& facts);
   int keep(const Request& request, const Decision& decision, const Located& object);
+  // Both for one object: 0 when the change may be made and what it would lose is kept.
+  int decide_and_keep(const Request& request, Operation operation, const Located& object);
+  // The answer about an object that has changed.
+  static Outcome done_with_attributes(int fd);
   // Before names in it change, a folder's own times are kept.
   int record_folder(const Request& request, const Located& folder);
   int report_unkept(const Request& request, const std::string& path, int error);

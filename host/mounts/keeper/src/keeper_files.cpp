@@ -27,17 +27,28 @@ timespec wanted_time(std::uint32_t valid, std::uint32_t given, std::uint32_t now
 
 }  // namespace
 
+Keeper::Outcome Keeper::done_with_attributes(int fd) {
+  auto attributes = attributes_of(fd);
+  if (!attributes) return refuse_with(attributes.error());
+  Done done;
+  done.attributes = *attributes;
+  return done;
+}
+
+int Keeper::decide_and_keep(const Request& request, Operation operation, const Located& object) {
+  auto decision = decide_for(request, operation, object, {.object = ledger_->subject(object), .target = {}});
+  return decision ? keep(request, *decision, object) : decision.error();
+}
+
 Keeper::Outcome Keeper::open_located(const Located& file, std::uint32_t flags) {
   int open_flags = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   open_flags |= flags & open_flag::read_too ? O_RDWR : O_WRONLY;
   if (flags & open_flag::append) open_flags |= O_APPEND;
   if (flags & open_flag::truncate) open_flags |= O_TRUNC;
-  Done done;
-  done.descriptor = UniqueFd(open(descriptor_path(file.fd.get()).c_str(), open_flags));
-  if (!done.descriptor) return refuse_with(errno);
-  auto attributes = attributes_of(done.descriptor.get());
-  if (!attributes) return refuse_with(attributes.error());
-  done.attributes = *attributes;
+  UniqueFd descriptor(open(descriptor_path(file.fd.get()).c_str(), open_flags));
+  if (!descriptor) return refuse_with(errno);
+  auto done = done_with_attributes(descriptor.get());
+  if (done) done->descriptor = std::move(descriptor);
   return done;
 }
 
@@ -46,11 +57,8 @@ Keeper::Outcome Keeper::open_for_write(const Request& request, int file) {
   auto located = locate(request, file);
   if (!located) return refuse_with(located.error());
   if (int error = check_regular(*located); error != 0) return refuse_with(error);
-  auto decision =
-      decide_for(request, Operation::write, *located, {.object = ledger_->subject(*located), .target = {}});
-  if (!decision) return refuse_with(decision.error());
   // The bytes flow without the keeper once the descriptor is handed out: what is there is kept now.
-  if (int error = keep(request, *decision, *located); error != 0) return refuse_with(error);
+  if (int error = decide_and_keep(request, Operation::write, *located); error != 0) return refuse_with(error);
   return open_located(*located, request.header.flags);
 }
 
@@ -60,20 +68,13 @@ Keeper::Outcome Keeper::truncate(const Request& request, int file) {
   if (!located) return refuse_with(located.error());
   if (int error = check_regular(*located); error != 0) return refuse_with(error);
   if (request.header.size > static_cast<std::uint64_t>(INT64_MAX)) return refuse_with(EFBIG);
-  auto decision =
-      decide_for(request, Operation::write, *located, {.object = ledger_->subject(*located), .target = {}});
-  if (!decision) return refuse_with(decision.error());
-  if (int error = keep(request, *decision, *located); error != 0) return refuse_with(error);
+  if (int error = decide_and_keep(request, Operation::write, *located); error != 0) return refuse_with(error);
   auto opened = open_located(*located, 0);
   // A descriptor that was handed out for writing stays good when the file's mode no longer allows opening it.
   int writable = opened ? opened->descriptor.get() : file;
   if (ftruncate(writable, static_cast<off_t>(request.header.size)) != 0)
     return refuse_with(opened ? errno : opened.error());
-  auto attributes = attributes_of(writable);
-  if (!attributes) return refuse_with(attributes.error());
-  Done done;
-  done.attributes = *attributes;
-  return done;
+  return done_with_attributes(writable);
 }
 
 Keeper::Outcome Keeper::allocate(const Request& request, int file) {
@@ -84,18 +85,11 @@ Keeper::Outcome Keeper::allocate(const Request& request, int file) {
   constexpr auto most = static_cast<std::uint64_t>(INT64_MAX);
   if (request.header.offset > most || request.header.size > most - request.header.offset)
     return refuse_with(EFBIG);
-  auto decision =
-      decide_for(request, Operation::write, *located, {.object = ledger_->subject(*located), .target = {}});
-  if (!decision) return refuse_with(decision.error());
-  if (int error = keep(request, *decision, *located); error != 0) return refuse_with(error);
+  if (int error = decide_and_keep(request, Operation::write, *located); error != 0) return refuse_with(error);
   auto offset = static_cast<off_t>(request.header.offset);
   auto size = static_cast<off_t>(request.header.size);
   if (fallocate(file, static_cast<int>(request.header.flags), offset, size) != 0) return refuse_with(errno);
-  auto attributes = attributes_of(file);
-  if (!attributes) return refuse_with(attributes.error());
-  Done done;
-  done.attributes = *attributes;
-  return done;
+  return done_with_attributes(file);
 }
 
 Keeper::Outcome Keeper::set_attributes(const Request& request, int object) {
@@ -123,11 +117,7 @@ Keeper::Outcome Keeper::set_attributes(const Request& request, int object) {
         wanted_time(header.valid, valid_flag::modify_time, valid_flag::modify_time_now, header.modify_time)};
     if (utimensat(located->fd.get(), "", times, AT_EMPTY_PATH) != 0) return refuse_with(errno);
   }
-  auto attributes = attributes_of(located->fd.get());
-  if (!attributes) return refuse_with(attributes.error());
-  Done done;
-  done.attributes = *attributes;
-  return done;
+  return done_with_attributes(located->fd.get());
 }
 
 Keeper::Outcome Keeper::set_xattr(const Request& request, int object) {
@@ -138,10 +128,8 @@ Keeper::Outcome Keeper::set_xattr(const Request& request, int object) {
   auto located = locate_changeable(request, object);
   if (!located) return refuse_with(located.error());
   if (!located->is_file() && !located->is_folder()) return refuse_with(EPERM);
-  auto decision = decide_for(request, Operation::set_attributes, *located,
-                             {.object = ledger_->subject(*located), .target = {}});
-  if (!decision) return refuse_with(decision.error());
-  if (int error = keep(request, *decision, *located); error != 0) return refuse_with(error);
+  if (int error = decide_and_keep(request, Operation::set_attributes, *located); error != 0)
+    return refuse_with(error);
   if (setxattr(descriptor_path(located->fd.get()).c_str(), std::string(request.name).c_str(),
                request.payload.data(), request.payload.size(), static_cast<int>(request.header.flags)) != 0)
     return refuse_with(errno);
@@ -154,10 +142,8 @@ Keeper::Outcome Keeper::remove_xattr(const Request& request, int object) {
   auto located = locate_changeable(request, object);
   if (!located) return refuse_with(located.error());
   if (!located->is_file() && !located->is_folder()) return refuse_with(EPERM);
-  auto decision = decide_for(request, Operation::set_attributes, *located,
-                             {.object = ledger_->subject(*located), .target = {}});
-  if (!decision) return refuse_with(decision.error());
-  if (int error = keep(request, *decision, *located); error != 0) return refuse_with(error);
+  if (int error = decide_and_keep(request, Operation::set_attributes, *located); error != 0)
+    return refuse_with(error);
   if (removexattr(descriptor_path(located->fd.get()).c_str(), std::string(request.name).c_str()) != 0)
     return refuse_with(errno);
   return Done{};

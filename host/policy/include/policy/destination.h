@@ -31,6 +31,8 @@ class Address {
   std::string_view bytes() const;
   // Dotted decimal, or RFC 5952 without brackets.
   std::string text() const;
+  // Of the same family, and alike in the first `bits` bits (at most 32 or 128).
+  bool shares_prefix(const Address& other, unsigned bits) const;
   auto operator<=>(const Address&) const = default;
 
  private:
