@@ -77,6 +77,8 @@ std::string_view to_string(RuleOrigin origin) {
       return "managed allow";
     case RuleOrigin::user_deny:
       return "user deny";
+    case RuleOrigin::answer:
+      return "answer";
     case RuleOrigin::session:
       return "session";
     case RuleOrigin::user_allow:
@@ -103,6 +105,8 @@ EgressDecision decide(const EgressPolicy& policy, const Destination& destination
     return decided(deny, RuleOrigin::managed_deny, *rule, destination);
   if (auto* rule = find(policy.user, destination, deny))
     return decided(deny, RuleOrigin::user_deny, *rule, destination);
+  if (auto* rule = find(policy.answers, destination, deny))
+    return decided(deny, RuleOrigin::answer, *rule, destination);
   if (auto* rule = find(policy.session, destination, deny))
     return decided(deny, RuleOrigin::session, *rule, destination);
   const EgressRule* floor_ask = find(policy.managed, destination, ask);
@@ -111,11 +115,15 @@ EgressDecision decide(const EgressPolicy& policy, const Destination& destination
     return {
         deny, RuleOrigin::managed_deny, nullptr,
         fmt::format("{} is not among the destinations that the administrator allows", destination.text())};
-  // An administrator who wants to be asked is asked, whatever people allowed for themselves, once per
-  // session.
+  // A person who was asked in this session has answered whoever wanted to ask.
+  if (auto* rule = find(policy.answers, destination, allow))
+    return decided(allow, RuleOrigin::answer, *rule, destination);
+  // An administrator's question is put whatever people allowed for themselves, in a file or in words.
+  if (floor_ask) return ask_or_deny(decided(ask, RuleOrigin::managed_allow, *floor_ask, destination));
+  if (auto* rule = find(policy.session, destination, ask))
+    return ask_or_deny(decided(ask, RuleOrigin::session, *rule, destination));
   if (auto* rule = find(policy.session, destination, allow))
     return decided(allow, RuleOrigin::session, *rule, destination);
-  if (floor_ask) return ask_or_deny(decided(ask, RuleOrigin::managed_allow, *floor_ask, destination));
   if (auto* rule = find(policy.user, destination, ask))
     return ask_or_deny(decided(ask, RuleOrigin::user_allow, *rule, destination));
   if (auto* rule = find(policy.user, destination, allow))

@@ -125,10 +125,80 @@ TEST(EgressDecision, OrderOfOrigins) {
             deny,
             deny},
        }) {
-    EgressPolicy policy{c.managed, c.user, c.session, c.floor, c.unnamed};
+    EgressPolicy policy{c.managed, c.user, c.session, {}, c.floor, c.unnamed};
     EXPECT_EQ(decide(policy, to(name), Person::present).action, c.with_person) << c.what;
     EXPECT_EQ(decide(policy, to(name), Person::absent).action, c.alone) << c.what;
   }
+}
+
+// A rule of the command line is the person's own; only the answer to a prompt settles an administrator's
+// question.
+TEST(EgressDecision, WhatSettlesAQuestion) {
+  enum class Asker { administrator, person, command_line, nobody };
+  enum class Word { nothing, configuration_allow, command_line_allow, answer_allow, answer_deny };
+  struct Case {
+    Asker asker;
+    Word word;
+    EgressAction with_person, alone;
+    std::optional<RuleOrigin> origin;
+  };
+  const auto name = "example.com";
+  for (const auto& c : std::vector<Case>{
+           {Asker::administrator, Word::nothing, ask, deny, RuleOrigin::managed_allow},
+           {Asker::administrator, Word::configuration_allow, ask, deny, RuleOrigin::managed_allow},
+           {Asker::administrator, Word::command_line_allow, ask, deny, RuleOrigin::managed_allow},
+           {Asker::administrator, Word::answer_allow, allow, allow, RuleOrigin::answer},
+           {Asker::administrator, Word::answer_deny, deny, deny, RuleOrigin::answer},
+           {Asker::person, Word::nothing, ask, deny, RuleOrigin::user_allow},
+           {Asker::person, Word::configuration_allow, ask, deny, RuleOrigin::user_allow},
+           {Asker::person, Word::command_line_allow, allow, allow, RuleOrigin::session},
+           {Asker::person, Word::answer_allow, allow, allow, RuleOrigin::answer},
+           {Asker::person, Word::answer_deny, deny, deny, RuleOrigin::answer},
+           {Asker::command_line, Word::configuration_allow, ask, deny, RuleOrigin::session},
+           {Asker::command_line, Word::command_line_allow, ask, deny, RuleOrigin::session},
+           {Asker::command_line, Word::answer_allow, allow, allow, RuleOrigin::answer},
+           {Asker::nobody, Word::nothing, ask, deny, std::nullopt},
+           {Asker::nobody, Word::answer_allow, allow, allow, RuleOrigin::answer},
+           {Asker::nobody, Word::answer_deny, deny, deny, RuleOrigin::answer},
+       })
+    for (bool floor : {false, true}) {
+      if (floor && c.asker != Asker::administrator) continue;
+      EgressPolicy policy;
+      policy.unnamed = ask;
+      policy.managed_floor = floor;
+      if (c.asker == Asker::administrator) policy.managed.push_back(rule(name, ask));
+      if (c.asker == Asker::person) policy.user.push_back(rule(name, ask));
+      if (c.asker == Asker::command_line) policy.session.push_back(rule(name, ask));
+      if (c.word == Word::configuration_allow) policy.user.push_back(rule(name, allow));
+      if (c.word == Word::command_line_allow) policy.session.push_back(rule(name, allow));
+      if (c.word == Word::answer_allow) policy.answers.push_back(rule(name, allow));
+      if (c.word == Word::answer_deny) policy.answers.push_back(rule(name, deny));
+      const std::string what = "asker " + std::to_string(static_cast<int>(c.asker)) + ", word " +
+                               std::to_string(static_cast<int>(c.word)) + (floor ? ", floor" : "");
+      auto decision = decide(policy, to(name), Person::present);
+      EXPECT_EQ(decision.action, c.with_person) << what;
+      EXPECT_EQ(decision.origin, c.origin) << what;
+      EXPECT_EQ(decide(policy, to(name), Person::absent).action, c.alone) << what;
+    }
+}
+
+TEST(EgressDecision, AnAnswerCannotUndoADeny) {
+  const auto name = "example.com";
+  for (auto origin : {RuleOrigin::managed_deny, RuleOrigin::user_deny, RuleOrigin::session}) {
+    EgressPolicy policy;
+    policy.answers.push_back(rule(name, allow));
+    auto& rules = origin == RuleOrigin::managed_deny ? policy.managed
+                  : origin == RuleOrigin::user_deny  ? policy.user
+                                                     : policy.session;
+    rules.push_back(rule(name, deny));
+    auto decision = decide(policy, to(name), Person::present);
+    EXPECT_EQ(decision.action, deny);
+    EXPECT_EQ(decision.origin, origin);
+  }
+  EgressPolicy policy;
+  policy.managed_floor = true;
+  policy.answers.push_back(rule(name, allow));
+  EXPECT_EQ(decide(policy, to(name), Person::present).action, deny);
 }
 
 TEST(EgressDecision, EveryAddressOfTheAnswerIsJudged) {

@@ -38,14 +38,17 @@ struct EgressRule {
 };
 
 // In the order of the decision: what stands first wins, except that a deny anywhere beats every allow.
-enum class RuleOrigin { managed_deny, managed_allow, user_deny, session, user_allow };
+enum class RuleOrigin { managed_deny, managed_allow, user_deny, answer, session, user_allow };
 std::string_view to_string(RuleOrigin origin);
 
 struct EgressPolicy {
   std::vector<EgressRule> managed;  // by an administrator; sessions and people can only be stricter
   std::vector<EgressRule> user;     // the person's configuration
-  std::vector<EgressRule> session;  // the command line and answers to prompts
-  bool managed_floor = false;       // an administrator's list is complete: what it does not allow is denied
+  std::vector<EgressRule> session;  // the command line's: the person's own rules, for this session
+  // What a person answered to prompts of this session. Only these settle what an administrator wants to be
+  // asked about.
+  std::vector<EgressRule> answers;
+  bool managed_floor = false;  // an administrator's list is complete: what it does not allow is denied
   // What happens to a destination that no rule covers. Without a person present, ask means deny.
   EgressAction unnamed = EgressAction::deny;
 };
