@@ -20,7 +20,7 @@ MAY_USE = {
     "host/database": {"base"},
     "host/policy": {"base"},
     "host/events": {"base", "database"},
-    "host/egress": {"base", "policy"},
+    "host/egress": {"base", "policy", "events"},
     "host/mounts": {"base", "vsock", "events", "database"},
     "host/agent": {"base", "events", "database"},
     "host/session": {"base", "proto", "vsock", "images", "hypervisor", "events", "mounts", "agent", "database"},
@@ -36,7 +36,8 @@ TARGET_ROOM = {
     "anchorhold_vsock_channel": "vsock", "anchorhold_images": "images", "anchorhold_hypervisor": "hypervisor",
     "anchorhold_guest": "guest-agent", "anchorhold_events": "events", "anchorhold_mounts": "mounts",
     "anchorhold_agent": "agent", "anchorhold_session": "session", "anchorhold_guest_client": "session",
-    "anchorhold_cli": "cli", "anchorhold_policy": "policy", "anchorhold_egress": "egress", "anchorhold_database": "database",
+    "anchorhold_cli": "cli", "anchorhold_policy": "policy", "anchorhold_egress": "egress",
+    "anchorhold_egress_door": "egress", "anchorhold_egressd": "egress", "anchorhold_database": "database",
 }
 # (pattern, where it is allowed, why)
 FENCES = [

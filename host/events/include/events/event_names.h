@@ -41,6 +41,24 @@ inline constexpr EventName mount_grant{"anchorhold.mount.grant", Severity::info,
 inline constexpr EventName mount_violation{"anchorhold.mount.violation", Severity::warn,
                                            Durability::boundary};
 
+// What a guest wanted to reach. `deny` is also what cuts an open connection that a new policy does not allow;
+// `fail` is the egress process that was lost, and with it every connection, with the true cause.
+inline constexpr EventName egress_allow{"anchorhold.egress.allow", Severity::info, Durability::routine};
+inline constexpr EventName egress_deny{"anchorhold.egress.deny", Severity::warn, Durability::boundary};
+inline constexpr EventName egress_ask{"anchorhold.egress.ask", Severity::info, Durability::boundary};
+inline constexpr EventName egress_answer{"anchorhold.egress.answer", Severity::info, Durability::boundary};
+inline constexpr EventName egress_fail{"anchorhold.egress.fail", Severity::error, Durability::boundary};
+
+// A secret that took the place of the session's token in one request; a request whose credential was not the
+// session's own, or that took the token elsewhere.
+inline constexpr EventName credential_use{"anchorhold.credential.use", Severity::info, Durability::boundary};
+inline constexpr EventName credential_reject{"anchorhold.credential.reject", Severity::error,
+                                             Durability::boundary};
+
+// The rules in force, from the beginning and at each change; text that could not be taken.
+inline constexpr EventName policy_load{"anchorhold.policy.load", Severity::info, Durability::boundary};
+inline constexpr EventName policy_reject{"anchorhold.policy.reject", Severity::error, Durability::boundary};
+
 // A tool the model called, and what came of it.
 inline constexpr EventName tool_call{"anchorhold.tool.call", Severity::info, Durability::boundary};
 inline constexpr EventName tool_result{"anchorhold.tool.result", Severity::info, Durability::routine};
