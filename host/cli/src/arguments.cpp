@@ -2,11 +2,23 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fmt/format.h>
 
 namespace anchorhold::cli {
 namespace {
+
+struct GrantOption {
+  const char* name;
+  mounts::Mode mode;
+  const char* text;
+};
+constexpr std::array grant_options{
+    GrantOption{"--ro", mounts::Mode::ro, "A folder or file to read, at /mnt/NAME in the guest"},
+    GrantOption{"--rw", mounts::Mode::rw, "A folder or file to read and change"},
+    GrantOption{"--rw-no-delete", mounts::Mode::rw_no_delete,
+                "The same, but nothing that is there already can be removed or renamed"}};
 
 constexpr const char* version_text = "anchorhold " ANCHORHOLD_VERSION "\n";
 
@@ -72,14 +84,12 @@ Parser::Parser() {
 
 void Parser::add_guest_options(CLI::App* command, GuestArguments& into) {
   // Read again in collect_grants(), where their order is known.
-  for (const char* name : {"--ro", "--rw"}) {
+  for (const auto& [name, mode, text] : grant_options)
     command->add_option(name, "")
         ->type_name("PATH")
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->description(std::string(name) == "--ro" ? "A folder or file to read, at /mnt/NAME in the guest"
-                                                  : "A folder or file to read and change");
-  }
+        ->description(text);
   command->add_option("--image", into.image, "The guest image")->capture_default_str();
   command->add_option("--cpus", into.cpus, "Processors of the guest")->check(CLI::Range(1u, 64u));
   command
@@ -97,17 +107,13 @@ void Parser::add_guest_options(CLI::App* command, GuestArguments& into) {
   command->add_flag("--emulate", into.emulate, "Do not use KVM even where it works");
 }
 
-// CLI11 keeps the values of --ro and --rw apart; the order of a clash ("-2") is the order on the command
-// line.
+// CLI11 keeps the values of each option apart; the order of a clash ("-2") is the order on the command line.
 void Parser::collect_grants(const CLI::App* command, GuestArguments& into) {
-  std::size_t next_ro = 0, next_rw = 0;
-  for (const CLI::Option* option : command->parse_order()) {
-    bool ro = option->check_name("--ro"), rw = option->check_name("--rw");
-    if (!ro && !rw) continue;
-    std::size_t& next = ro ? next_ro : next_rw;
-    if (next < option->results().size())
-      into.grants.push_back({option->results()[next++], ro ? mounts::Mode::ro : mounts::Mode::rw});
-  }
+  std::array<std::size_t, grant_options.size()> next{};
+  for (const CLI::Option* option : command->parse_order())
+    for (std::size_t kind = 0; kind < grant_options.size(); ++kind)
+      if (option->check_name(grant_options[kind].name) && next[kind] < option->results().size())
+        into.grants.push_back({option->results()[next[kind]++], grant_options[kind].mode});
 }
 
 void Parser::add_run() {

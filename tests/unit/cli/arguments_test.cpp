@@ -48,6 +48,23 @@ TEST(Arguments, RunWithEverything) {
   EXPECT_EQ(run.argv, (Words{"sh", "-c", "echo --ro"}));
 }
 
+TEST(Arguments, GrantsOfEveryModeStayInTheirOrder) {
+  const Words grants{"--rw-no-delete", "/a", "--ro", "/b", "--rw-no-delete", "/c", "--rw", "/d"};
+  Words run{"run"}, task{"task", "Tidy up"};
+  run.insert(run.end(), grants.begin(), grants.end());
+  task.insert(task.end(), grants.begin(), grants.end());
+  run.insert(run.end(), {"--", "ls"});
+  for (const auto& guest : {command<RunCommand>(run).guest, command<TaskCommand>(task).guest}) {
+    ASSERT_EQ(guest.grants.size(), 4u);
+    const mounts::Mode modes[] = {mounts::Mode::rw_no_delete, mounts::Mode::ro, mounts::Mode::rw_no_delete,
+                                  mounts::Mode::rw};
+    for (std::size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(guest.grants[i].path, std::string("/") + static_cast<char>('a' + i));
+      EXPECT_EQ(guest.grants[i].mode, modes[i]);
+    }
+  }
+}
+
 TEST(Arguments, WhatFollowsTheDashesIsTheCommands) {
   for (const Words& words : {Words{"--help"}, Words{"-v", "--json"}, Words{"--"}, Words{"a", "--", "b"},
                              Words{"a", "", " "}, Words{"run", "--rw"}}) {
