@@ -106,6 +106,8 @@ void StreamDeviceCore::refuse(const PacketHeader& header) {
 }
 
 void StreamDeviceCore::take_request(const PacketHeader& header) {
+  // What the host said before the guest dialled holds for it: which ports are open.
+  control_ready();
   StreamKey key{header.destination_port, header.source_port};
   if (Stream* existing = find(key.value())) {
     // The guest has forgotten its old stream, or never had one to begin with.

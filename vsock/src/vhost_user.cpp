@@ -11,31 +11,7 @@
 #include "virtio.h"
 
 namespace anchorhold::vsock {
-namespace {
-
 using namespace vhost_user;
-
-tl::unexpected<Error> malformed(std::string what) {
-  return fail(ErrorCode::invalid_argument, "the front end's message: " + what);
-}
-
-}  // namespace
-
-struct VhostUserBackEnd::Message {
-  Header header;
-  std::span<const std::byte> payload;
-  std::vector<UniqueFd>& descriptors;
-
-  // The payload as exactly one T.
-  template <typename T>
-  Result<T> as() const {
-    if (payload.size() != sizeof(T))
-      return malformed(fmt::format("{} with {} bytes of payload", name(header.request), payload.size()));
-    T value;
-    std::memcpy(&value, payload.data(), sizeof value);
-    return value;
-  }
-};
 
 Result<std::unique_ptr<VhostUserBackEnd>> VhostUserBackEnd::create(EventLoop& loop, UniqueFd connection,
                                                                    VhostUserDevice& device,
@@ -51,7 +27,11 @@ Result<std::unique_ptr<VhostUserBackEnd>> VhostUserBackEnd::create(EventLoop& lo
 
 VhostUserBackEnd::VhostUserBackEnd(EventLoop& loop, UniqueFd connection, VhostUserDevice& device,
                                    VhostUserLimits limits)
-    : loop_(loop), connection_(std::move(connection)), device_(device), limits_(limits) {
+    : loop_(loop),
+      connection_(std::move(connection)),
+      device_(device),
+      limits_(limits),
+      incoming_(std::make_unique<MessageReader>()) {
   for (std::size_t i = 0; i < device.queue_count(); ++i) rings_.push_back(std::make_unique<Ring>());
 }
 
@@ -72,56 +52,20 @@ void VhostUserBackEnd::end(Status cause) {
 }
 
 void VhostUserBackEnd::connection_ready() {
-  auto whole = receive();
-  if (!whole) return end(fail(std::move(whole).error()));
-  if (!*whole) return;
-  Header header;
-  std::memcpy(&header, incoming_.data(), sizeof header);
-  Message message{header, std::span<const std::byte>(incoming_).subspan(sizeof header),
-                  incoming_descriptors_};
-  Status status = dispatch(message);
-  incoming_.clear();
-  incoming_descriptors_.clear();
+  auto got = incoming_->receive(connection_.get());
+  if (!got) return end(fail(std::move(got).error()));
+  if (*got == MessageReader::Got::end) return end({});
+  if (*got == MessageReader::Got::part) return;
+  Status status = dispatch(*incoming_);
+  incoming_->clear();
   if (!status) end(std::move(status));
 }
 
-Result<bool> VhostUserBackEnd::receive() {
-  // One read for each time the descriptor is ready, header and payload apart, so that it never blocks.
-  Header header{};
-  std::size_t have = incoming_.size();
-  std::size_t want = sizeof header;
-  if (have >= sizeof header) {
-    std::memcpy(&header, incoming_.data(), sizeof header);
-    want += header.size;
-  }
-  incoming_.resize(want);
-  auto received = receive_with_descriptors(connection_.get(), std::span(incoming_).subspan(have));
-  if (!received && received.error().code == ErrorCode::unavailable) {
-    end({});  // reset: it went without reading our last answer, as a virtual machine that is ended hard does
-    return false;
-  }
-  if (!received) return fail(with_context(std::move(received).error(), "the front end's connection"));
-  incoming_.resize(have + received->size);
-  for (auto& fd : received->descriptors) incoming_descriptors_.push_back(std::move(fd));
-  if (incoming_descriptors_.size() > max_memory_regions) return malformed("too many descriptors");
-  if (received->size == 0) {
-    if (have > 0) return malformed("it ends in the middle");
-    end({});
-    return false;
-  }
-  if (incoming_.size() < sizeof header) return false;
-  std::memcpy(&header, incoming_.data(), sizeof header);
-  if ((header.flags & flag_version_mask) != version || (header.flags & flag_reply))
-    return malformed(fmt::format("flags {:#x}", header.flags));
-  if (header.size > max_payload) return malformed(fmt::format("a payload of {} bytes", header.size));
-  return incoming_.size() == sizeof header + header.size;
-}
-
-Status VhostUserBackEnd::dispatch(Message& message) {
-  const auto request = message.header.request;
+Status VhostUserBackEnd::dispatch(MessageReader& message) {
+  const auto request = message.header().request;
   bool takes_descriptors = request == set_mem_table || request == set_vring_kick ||
                            request == set_vring_call || request == set_vring_err;
-  if (!takes_descriptors && !message.descriptors.empty())
+  if (!takes_descriptors && !message.descriptors().empty())
     return malformed(fmt::format("{} with descriptors", name(request)));
   bool replied = false;
   switch (request) {
@@ -138,7 +82,7 @@ Status VhostUserBackEnd::dispatch(Message& message) {
       ANCHORHOLD_CHECK(dispatch_ring(message));
       break;
     case set_owner:
-      if (!message.payload.empty()) return malformed("SET_OWNER with a payload");
+      if (!message.payload().empty()) return malformed("SET_OWNER with a payload");
       break;
     case vhost_user::set_features:
       ANCHORHOLD_CHECK(set_features(ANCHORHOLD_TRY(message.as<std::uint64_t>())));
@@ -163,13 +107,13 @@ Status VhostUserBackEnd::dispatch(Message& message) {
     default:
       return malformed(fmt::format("request {} was not offered", static_cast<std::uint32_t>(request)));
   }
-  if (!replied && (message.header.flags & flag_need_reply) && (protocol_features_ & protocol_reply_ack))
+  if (!replied && (message.header().flags & flag_need_reply) && (protocol_features_ & protocol_reply_ack))
     return reply_number(message, 0);
   return {};
 }
 
-Status VhostUserBackEnd::dispatch_ring(Message& message) {
-  if (message.header.request == set_vring_addr) {
+Status VhostUserBackEnd::dispatch_ring(MessageReader& message) {
+  if (message.header().request == set_vring_addr) {
     auto address = ANCHORHOLD_TRY(message.as<RingAddress>());
     auto index = ANCHORHOLD_TRY(ring_index(address.index));
     if (address.flags != 0) return malformed("SET_VRING_ADDR asks for logging, which was not offered");
@@ -180,7 +124,7 @@ Status VhostUserBackEnd::dispatch_ring(Message& message) {
   auto state = ANCHORHOLD_TRY(message.as<RingState>());
   auto index = ANCHORHOLD_TRY(ring_index(state.index));
   auto& ring = *rings_[index];
-  switch (message.header.request) {
+  switch (message.header().request) {
     case set_vring_num:
       return ring.queue.set_size(state.value);
     case set_vring_base:
@@ -211,12 +155,11 @@ Result<std::size_t> VhostUserBackEnd::ring_index(std::uint64_t index) const {
 }
 
 std::uint64_t VhostUserBackEnd::offered_features() const {
-  return device_.features() | virtio::feature_version_1 | virtio::feature_indirect_descriptors |
-         virtio::feature_event_index | feature_protocol_features;
+  return device_.features() | virtio::feature_transport | feature_protocol_features;
 }
 
 std::uint64_t VhostUserBackEnd::offered_protocol_features() const {
-  return protocol_multiqueue | protocol_reply_ack | (device_.config().empty() ? 0 : protocol_config);
+  return protocol_always | (device_.config().empty() ? 0 : protocol_config);
 }
 
 Status VhostUserBackEnd::set_features(std::uint64_t value) {
@@ -237,38 +180,38 @@ Status VhostUserBackEnd::set_protocol_features(std::uint64_t value) {
   return {};
 }
 
-Status VhostUserBackEnd::set_memory_table(Message& message) {
+Status VhostUserBackEnd::set_memory_table(MessageReader& message) {
   MemoryTableHeader table;
-  if (message.payload.size() < sizeof table) return malformed("SET_MEM_TABLE is too short");
-  std::memcpy(&table, message.payload.data(), sizeof table);
-  auto rest = message.payload.subspan(sizeof table);
+  if (message.payload().size() < sizeof table) return malformed("SET_MEM_TABLE is too short");
+  std::memcpy(&table, message.payload().data(), sizeof table);
+  auto rest = message.payload().subspan(sizeof table);
   if (table.count == 0 || table.count > max_memory_regions ||
       rest.size() != table.count * sizeof(MemoryRegion))
     return malformed(
-        fmt::format("SET_MEM_TABLE of {} regions in {} bytes", table.count, message.payload.size()));
+        fmt::format("SET_MEM_TABLE of {} regions in {} bytes", table.count, message.payload().size()));
   std::vector<MemoryRegion> regions(table.count);
   std::memcpy(regions.data(), rest.data(), rest.size());
-  auto memory = GuestMemory::map(regions, message.descriptors, limits_.max_memory_bytes);
+  auto memory = GuestMemory::map(regions, message.descriptors(), limits_.max_memory_bytes);
   if (!memory) return fail(with_context(std::move(memory).error(), "the front end's memory table"));
   memory_ = std::move(*memory);
   for (auto& ring : rings_) ANCHORHOLD_CHECK(ring->queue.remap(memory_));
   return {};
 }
 
-Status VhostUserBackEnd::set_ring_descriptor(Message& message) {
+Status VhostUserBackEnd::set_ring_descriptor(MessageReader& message) {
   auto value = ANCHORHOLD_TRY(message.as<std::uint64_t>());
   auto index = ANCHORHOLD_TRY(ring_index(value & ring_index_mask));
   bool none = value & ring_no_descriptor;
   if ((value & ~(ring_index_mask | ring_no_descriptor)) != 0 ||
-      message.descriptors.size() != (none ? 0u : 1u))
+      message.descriptors().size() != (none ? 0u : 1u))
     return malformed(
-        fmt::format("{} with {} descriptors", name(message.header.request), message.descriptors.size()));
+        fmt::format("{} with {} descriptors", name(message.header().request), message.descriptors().size()));
   UniqueFd fd;
   if (!none) {
-    fd = std::move(message.descriptors[0]);
+    fd = std::move(message.descriptors()[0]);
     ANCHORHOLD_CHECK(set_nonblocking(fd.get()));
   }
-  switch (message.header.request) {
+  switch (message.header().request) {
     case set_vring_kick:
       return set_kick(index, std::move(fd));
     case set_vring_call:
@@ -305,13 +248,13 @@ void VhostUserBackEnd::update(std::size_t index) {
   device_.started(index);
 }
 
-Status VhostUserBackEnd::get_config(const Message& message) {
+Status VhostUserBackEnd::get_config(const MessageReader& message) {
   auto config = device_.config();
   ConfigHeader asked;
-  if (message.payload.size() < sizeof asked) return malformed("GET_CONFIG is too short");
-  std::memcpy(&asked, message.payload.data(), sizeof asked);
-  if (config.empty() || asked.size != message.payload.size() - sizeof asked || asked.offset > config.size() ||
-      asked.size > config.size() - asked.offset)
+  if (message.payload().size() < sizeof asked) return malformed("GET_CONFIG is too short");
+  std::memcpy(&asked, message.payload().data(), sizeof asked);
+  if (config.empty() || asked.size != message.payload().size() - sizeof asked ||
+      asked.offset > config.size() || asked.size > config.size() - asked.offset)
     return malformed(
         fmt::format("GET_CONFIG of {} bytes at {} (there are {})", asked.size, asked.offset, config.size()));
   std::vector<std::byte> answer(sizeof asked + asked.size);
@@ -320,23 +263,15 @@ Status VhostUserBackEnd::get_config(const Message& message) {
   return reply(message, answer);
 }
 
-Status VhostUserBackEnd::reply_number(const Message& message, std::uint64_t value) {
+Status VhostUserBackEnd::reply_number(const MessageReader& message, std::uint64_t value) {
   return reply(message, std::as_bytes(std::span(&value, 1)));
 }
 
-Status VhostUserBackEnd::reply(const Message& message, std::span<const std::byte> payload) {
-  Header header{message.header.request, version | flag_reply, static_cast<std::uint32_t>(payload.size())};
-  std::vector<std::byte> bytes(sizeof header + payload.size());
-  std::memcpy(bytes.data(), &header, sizeof header);
-  std::memcpy(bytes.data() + sizeof header, payload.data(), payload.size());
-  // Replies are few and small; a front end that lets its socket fill with them does not follow the protocol.
-  ssize_t sent = send(connection_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) {
-    end({});
-    return {};
-  }
-  if (sent != static_cast<ssize_t>(bytes.size()))
-    return fail_errno(sent < 0 ? errno : EMSGSIZE, "replying to the front end");
+Status VhostUserBackEnd::reply(const MessageReader& message, std::span<const std::byte> payload) {
+  auto bytes = encode(message.header().request, version | flag_reply, payload);
+  auto sent = send_now(connection_.get(), bytes);
+  if (sent || sent.error().code != ErrorCode::unavailable) return sent;
+  end({});
   return {};
 }
 

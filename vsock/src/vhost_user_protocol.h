@@ -4,7 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fd.h"
 
 namespace anchorhold::vsock::vhost_user {
 
@@ -46,6 +52,8 @@ inline constexpr std::uint64_t feature_protocol_features = 1ull << 30;
 inline constexpr std::uint64_t protocol_multiqueue = 1ull << 0;
 inline constexpr std::uint64_t protocol_reply_ack = 1ull << 3;
 inline constexpr std::uint64_t protocol_config = 1ull << 9;
+// What every device of ours offers.
+inline constexpr std::uint64_t protocol_always = protocol_multiqueue | protocol_reply_ack;
 
 struct MemoryTableHeader {
   std::uint32_t count;
@@ -74,5 +82,41 @@ struct ConfigHeader {
   std::uint32_t size;
   std::uint32_t flags;
 };
+
+tl::unexpected<Error> malformed(std::string what);
+
+// Takes messages from a stream as they come, whole, with their descriptors. Header and payload are read
+// apart, once for each time the socket is ready, so that reading never blocks.
+class MessageReader {
+ public:
+  enum class Got { part, whole, end };
+  // `end`: the other side closed, between messages. The flags and the length of a whole message are right.
+  Result<Got> receive(int socket);
+  void clear();
+
+  Header header() const;
+  std::span<const std::byte> payload() const { return std::span(bytes_).subspan(sizeof(Header)); }
+  std::span<const std::byte> bytes() const { return bytes_; }
+  std::vector<UniqueFd>& descriptors() { return descriptors_; }
+  // The payload as exactly one T.
+  template <typename T>
+  Result<T> as() const {
+    if (payload().size() != sizeof(T))
+      return malformed(name(header().request) + " with " + std::to_string(payload().size()) +
+                       " bytes of payload");
+    T value;
+    std::memcpy(&value, payload().data(), sizeof value);
+    return value;
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::vector<UniqueFd> descriptors_;
+};
+
+std::vector<std::byte> encode(Request request, std::uint32_t flags, std::span<const std::byte> payload);
+// At once or not at all: replies are few and small, and who lets a socket fill with them does not follow the
+// protocol. unavailable: the other side is gone.
+Status send_now(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors = {});
 
 }  // namespace anchorhold::vsock::vhost_user

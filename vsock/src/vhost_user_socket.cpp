@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fmt/format.h>
@@ -31,6 +32,75 @@ Result<UniqueFd> listen_for_front_end(const std::string& path) {
 }
 
 namespace vhost_user {
+
+tl::unexpected<Error> malformed(std::string what) {
+  return fail(ErrorCode::invalid_argument, "the front end's message: " + what);
+}
+
+void MessageReader::clear() {
+  bytes_.clear();
+  descriptors_.clear();
+}
+
+Header MessageReader::header() const {
+  Header header{};
+  std::memcpy(&header, bytes_.data(), std::min(bytes_.size(), sizeof header));
+  return header;
+}
+
+Result<MessageReader::Got> MessageReader::receive(int socket) {
+  const std::size_t have = bytes_.size();
+  const std::size_t want = sizeof(Header) + (have >= sizeof(Header) ? header().size : 0);
+  bytes_.resize(want);
+  auto received = receive_with_descriptors(socket, std::span(bytes_).subspan(have));
+  // Reset: it went without reading our last answer, as a virtual machine that is ended hard does.
+  if (!received && received.error().code == ErrorCode::unavailable) return Got::end;
+  if (!received) return fail(with_context(std::move(received).error(), "the front end's connection"));
+  bytes_.resize(have + received->size);
+  for (auto& fd : received->descriptors) descriptors_.push_back(std::move(fd));
+  if (descriptors_.size() > max_memory_regions) return malformed("too many descriptors");
+  if (received->size == 0) {
+    if (have > 0) return malformed("it ends in the middle");
+    return Got::end;
+  }
+  if (bytes_.size() < sizeof(Header)) return Got::part;
+  const Header header = this->header();
+  if ((header.flags & flag_version_mask) != version || (header.flags & flag_reply))
+    return malformed(fmt::format("flags {:#x}", header.flags));
+  if (header.size > max_payload) return malformed(fmt::format("a payload of {} bytes", header.size));
+  return bytes_.size() == sizeof header + header.size ? Got::whole : Got::part;
+}
+
+std::vector<std::byte> encode(Request request, std::uint32_t flags, std::span<const std::byte> payload) {
+  Header header{request, flags, static_cast<std::uint32_t>(payload.size())};
+  std::vector<std::byte> bytes(sizeof header + payload.size());
+  std::memcpy(bytes.data(), &header, sizeof header);
+  std::copy(payload.begin(), payload.end(), bytes.begin() + sizeof header);
+  return bytes;
+}
+
+Status send_now(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors) {
+  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * max_passed_descriptors)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+  }
+  ssize_t sent = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent < 0 && (errno == EPIPE || errno == ECONNRESET))
+    return fail(ErrorCode::unavailable, "the other side of a vhost-user connection is gone");
+  if (sent != static_cast<ssize_t>(bytes.size()))
+    return fail_errno(sent < 0 ? errno : EMSGSIZE, "sending a vhost-user message");
+  return {};
+}
 
 std::string name(Request request) {
   switch (request) {

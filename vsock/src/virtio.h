@@ -16,5 +16,8 @@ inline constexpr std::uint16_t available_no_interrupt = 1;
 inline constexpr std::uint64_t feature_indirect_descriptors = 1ull << 28;
 inline constexpr std::uint64_t feature_event_index = 1ull << 29;
 inline constexpr std::uint64_t feature_version_1 = 1ull << 32;
+// What our rings can do, whatever the device.
+inline constexpr std::uint64_t feature_transport =
+    feature_version_1 | feature_indirect_descriptors | feature_event_index;
 
 }  // namespace anchorhold::vsock::virtio

@@ -78,7 +78,9 @@ class TerminalTest : public CliTest {
 TEST_F(TerminalTest, TheCommandHasATerminalOfTheRightSizeAndKeysReachIt) {
   start_on_terminal(
       "test -t 0 && test -t 1 && stty size; read line; echo \"read <$line>\";"
-      "trap 'echo interrupted' INT; echo waiting; sleep 1000; echo after; cat; echo end of input; exit 5");
+      // Short sleeps: the key may come before the shell has started the next one, which then hears nothing.
+      "trap 'echo interrupted; heard=1' INT; echo waiting; until test \"$heard\"; do sleep 0.1; done;"
+      "echo after; cat; echo end of input; exit 5");
   wait_for("31 117\r\n");
   type("hello\r");
   wait_for("read <hello>");

@@ -222,6 +222,15 @@ TEST_F(Closing, GuestThatIgnoresItsCreditIsReset) {
   EXPECT_EQ(statistics->resets, 1u);
 }
 
+TEST_F(Closing, PortsOpenAndCloseForWhatTheGuestDialsNext) {
+  for (std::uint32_t i = 0; i < 300; ++i) {
+    ASSERT_TRUE(device_->unlisten(2048));
+    ASSERT_FALSE(guest_dials(20000 + 2 * i, 2048)) << i;
+    listen(2048);
+    ASSERT_TRUE(guest_dials(20001 + 2 * i, 2048)) << i;
+  }
+}
+
 TEST_F(Closing, AThousandStreamsOneAfterAnother) {
   for (std::uint32_t i = 0; i < 1000; ++i) {
     auto pair = guest_dials(20000 + i % 50, 2048);

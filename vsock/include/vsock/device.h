@@ -59,7 +59,8 @@ class VsockDevice {
                                                     VsockDeviceCallbacks callbacks = {});
   virtual ~VsockDevice() = default;
 
-  // Opens a host port: each stream the guest dials there is given to `accept`, on the device's thread.
+  // Opens a host port: each stream the guest dials there from now on is given to `accept`, on the device's
+  // thread.
   // What the port carries (vsock/ports.h) is held to its bounds. already_exists when it is open.
   virtual Status listen(std::uint32_t port, Accept accept) = 0;
   // Streams that exist stay; new ones are refused.

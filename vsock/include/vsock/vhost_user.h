@@ -17,6 +17,9 @@
 #include "vsock/virtqueue.h"
 
 namespace anchorhold::vsock {
+namespace vhost_user {
+class MessageReader;
+}
 
 // What a device is. All functions are called on the loop's thread.
 class VhostUserDevice {
@@ -63,7 +66,7 @@ class VhostUserBackEnd {
   void fault(Error cause);
 
  private:
-  struct Message;
+  using Message = vhost_user::MessageReader;
   struct Ring {
     VirtQueue queue;
     UniqueFd kick;
@@ -73,8 +76,6 @@ class VhostUserBackEnd {
 
   VhostUserBackEnd(EventLoop& loop, UniqueFd connection, VhostUserDevice& device, VhostUserLimits limits);
   void connection_ready();
-  // False: the whole message is not here yet, or the connection is over.
-  Result<bool> receive();
   Status dispatch(Message& message);
   Status dispatch_ring(Message& message);
   Status set_features(std::uint64_t value);
@@ -102,8 +103,7 @@ class VhostUserBackEnd {
   std::shared_ptr<const GuestMemory> memory_;
   std::vector<std::unique_ptr<Ring>> rings_;
   EventLoop::Watch connection_watch_;
-  std::vector<std::byte> incoming_;  // of the message that is being received
-  std::vector<UniqueFd> incoming_descriptors_;
+  std::unique_ptr<Message> incoming_;
 };
 
 // A listening unix socket at the path, mode 0600; what was at the path is replaced. Made before sealing.
