@@ -4,12 +4,11 @@
 #include <fmt/format.h>
 #include <mutex>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/files.h"
 #include "base/paths.h"
+#include "listen.h"
 #include "mounts/programs.h"
 #include "watched_process.h"
 
@@ -18,20 +17,6 @@ namespace {
 
 // One for the host's tools, and one for the reader of each guest the session may have, one after another.
 constexpr int keeper_clients = 16;
-
-Result<UniqueFd> listen_at(const std::filesystem::path& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.native().size() >= sizeof address.sun_path)
-    return fail(ErrorCode::invalid_argument, fmt::format("{} is too long for a socket", path.string()));
-  path.native().copy(address.sun_path, sizeof address.sun_path - 1);
-  unlink(path.c_str());
-  UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!listener || bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      chmod(path.c_str(), 0600) != 0 || listen(listener.get(), 1) != 0)
-    return fail_errno(errno, path.string());
-  return listener;
-}
 
 void add_common_arguments(std::vector<std::string>& argv, const std::string& name, Mode mode,
                           const std::optional<std::string>& only_file, const ShareSpec& spec) {
@@ -44,7 +29,15 @@ void add_common_arguments(std::vector<std::string>& argv, const std::string& nam
 }  // namespace
 
 std::string_view to_string(ShareProcess process) {
-  return process == ShareProcess::reader ? "reader" : "keeper";
+  switch (process) {
+    case ShareProcess::reader:
+      return "reader";
+    case ShareProcess::keeper:
+      return "keeper";
+    case ShareProcess::spares:
+      return "spare devices";
+  }
+  return "process";
 }
 
 struct Share::State {

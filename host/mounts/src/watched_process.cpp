@@ -147,7 +147,7 @@ void WatchedProcess::State::notify(ShareNotice notice) {
 
 void WatchedProcess::State::end(Child& child, bool wanted) {
   // A keeper ends by itself when its last client is gone, with its journal closed.
-  if (wanted && spec.process == ShareProcess::reader) child.kill(SIGTERM);
+  if (wanted && spec.process != ShareProcess::keeper) child.kill(SIGTERM);
   if (!child.wait(end_limit)) child.kill(SIGKILL);
   auto status = child.wait();
   pid = -1;

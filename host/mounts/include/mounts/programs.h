@@ -1,16 +1,21 @@
-// How the two programs of a grant are started: the numbers of their descriptors and their arguments.
-// mounts/share.h starts them; the programs' mains read this.
+// How the programs of grants are started: the numbers of their descriptors and their arguments.
+// mounts/share.h and mounts/spares.h start them; the programs' mains read this.
 //
 //   anchorhold-fsd --name NAME --mode ro|rw|rw-no-delete [--only-file NAME] [--hidden PATTERN]…
 //   [--allow-weak] anchorhold-keeper --name NAME --mode rw|rw-no-delete --ledger FOLDER --clients N
 //   [--only-file NAME]
 //                     [--hidden PATTERN]… [--quota BYTES] [--allow-weak]
 //
+//   anchorhold-spares --count N [--allow-weak]
+//
 // Without --hidden the standard list holds. With --only-file the grant is a single file: the root descriptor
 // is the folder it is in, and nothing but that one name exists in it. Each program seals itself, sends
 // ReportKind::ready, and serves until its other ends are closed. Exit status: 0 the end was wanted, 1 it
 // could not begin (a fatal report says why), 2 it ended because of what a client sent.
 #pragma once
+
+#include <cstddef>
+#include <string_view>
 
 namespace anchorhold::mounts {
 
@@ -27,5 +32,16 @@ inline constexpr int root = 3;
 inline constexpr int reports = 4;
 inline constexpr int first_client = 5;  // then one after another
 }  // namespace keeper_fd
+
+namespace spares_fd {
+inline constexpr int reports = 3;
+// SOCK_SEQPACKET. A question is one std::uint32_t, the number of a spare, with a descriptor: a connection to
+// the reader that takes its place. The answer is `taken` when it did, else the reason as text.
+inline constexpr int control = 4;
+inline constexpr std::string_view taken = "taken";
+inline constexpr int first_listener = 5;  // then one after another; each serves one connection
+inline constexpr unsigned most_spares = 16;
+inline constexpr std::size_t max_answer_bytes = 1024;
+}  // namespace spares_fd
 
 }  // namespace anchorhold::mounts

@@ -17,7 +17,7 @@
 
 namespace anchorhold::mounts {
 
-enum class ShareProcess { reader, keeper };
+enum class ShareProcess { reader, keeper, spares };  // spares: mounts/spares.h
 std::string_view to_string(ShareProcess process);
 
 // What a share tells its owner.
