@@ -180,8 +180,9 @@ std::string domain_name(const MachineId& id, std::string_view run) {
 }
 
 std::string kernel_command_line(const MachineSpec& spec, const XmlOptions& options) {
-  // A panic resets the machine at once, which ends it.
-  std::string line = "console=ttyS0 panic=-1";
+  // Warnings and worse only: each byte on the serial port leaves the guest, which costs a boot up to a second
+  // where that is slow. A panic resets the machine at once, which ends it.
+  std::string line = "console=ttyS0 loglevel=5 panic=-1";
   if (options.acceleration == Acceleration::emulation && options.tsc_khz)
     line += fmt::format(" tsc_early_khz={} tsc=reliable", *options.tsc_khz);
   for (const auto& word : spec.kernel_words) line += " " + word;

@@ -30,12 +30,6 @@ class LibvirtMachine : public Machine {
     run_->set_memory_target(target, std::move(done));
   }
   void memory(std::function<void(Result<MemoryStatistics>)> done) override { run_->memory(std::move(done)); }
-  void attach_share(ShareSpec, Done done) override {
-    run_->post_to_owner([done = std::move(done)] {
-      done(fail(ErrorCode::unsupported, "this machine takes no folders while it runs",
-                "name them before it starts"));
-    });
-  }
 
  private:
   std::shared_ptr<GuestRun> run_;

@@ -12,7 +12,6 @@ constexpr std::size_t max_tag_length = 36;           // virtio 1.2, 5.11.4: the 
 constexpr std::size_t max_socket_path_length = 107;  // unix(7): sun_path
 constexpr std::size_t max_path_length = 4095;
 constexpr std::size_t max_command_line = 2047;  // COMMAND_LINE_SIZE of x86 without the final NUL
-constexpr std::size_t max_shares = 16;
 
 bool is_lower_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');

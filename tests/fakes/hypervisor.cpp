@@ -13,7 +13,6 @@ struct FakeHypervisor::Run {
   std::optional<MachineExit> exit;
   bool abandoned = false;
   ByteSize memory;
-  std::vector<ShareSpec> attached;
   std::vector<Machine::Done> stopping;
 
   MachineState read_state() const {
@@ -93,15 +92,6 @@ class FakeMachine : public Machine {
     FakeHypervisor::post(run_, [done = std::move(done), result] { done(result); });
   }
 
-  void attach_share(ShareSpec share, Done done) override {
-    Status status;
-    if (!hypervisor_.capabilities().hotplug_shares)
-      status = fail(ErrorCode::unsupported, "this machine takes no folders while it runs");
-    if (status && state() != MachineState::running) status = not_running();
-    if (status) run_->attached.push_back(std::move(share));
-    answer(std::move(done), std::move(status));
-  }
-
  private:
   static Status not_running() { return fail(ErrorCode::failed_precondition, "the machine does not run"); }
   void answer(Done done, Status status) {
@@ -138,7 +128,6 @@ Result<std::unique_ptr<Machine>> FakeHypervisor::make(MachineSpec spec, Executor
                                    .mutex = {},
                                    .exit = {},
                                    .memory = {},
-                                   .attached = {},
                                    .stopping = {}});
   run->memory = run->spec.memory;
   runs_.push_back(run);

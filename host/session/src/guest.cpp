@@ -20,10 +20,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Generous: a computer that emulates and is busy with other guests may need a minute. A guest that died is
-// noticed at once.
-constexpr milliseconds boot_limit_hardware = std::chrono::seconds(60);
-constexpr milliseconds boot_limit_emulation = std::chrono::minutes(4);
 // How long the true cause of a broken stream may take to become known.
 constexpr milliseconds cause_limit = std::chrono::seconds(5);
 constexpr milliseconds machine_end_limit = std::chrono::seconds(30);
@@ -240,11 +236,18 @@ Status Guest::Starter::start_devices() {
       if (auto status = state.record(std::move(event)); !status) log_error(status.error().message);
     });
   };
+  callbacks.violated = [&state = state_](std::uint32_t port, std::string what) {
+    state.executor->post([&state, port, what = std::move(what)] {
+      auto event = events::Event(events::vsock_violation);
+      event.set("vsock.port", std::int64_t{port}).set(events::key::cause, what);
+      if (auto status = state.record(std::move(event)); !status) log_error(status.error().message);
+    });
+  };
   state_.vsock = ANCHORHOLD_TRY(parts_.start_vsock(std::move(device), std::move(callbacks)));
   ANCHORHOLD_CHECK(state_.vsock->listen(
       vsock::host_port::agent, [&life](UniqueFd stream) { life.stream_arrived(std::move(stream)); }));
   state_.shares = &parts_.shares;
-  return state_.shares->serve_guest(state_.folder.path(), life);
+  return state_.shares->serve_guest(state_.folder.path(), life, state_.spec.spare_devices);
 }
 
 hypervisor::MachineSpec Guest::Starter::describe_machine() const {
@@ -293,12 +296,7 @@ Status Guest::Starter::start_machine() {
 }
 
 Status Guest::Starter::await_agent() {
-  milliseconds limit = state_.spec.boot_limit;
-  if (limit.count() == 0) {
-    bool hardware = parts_.hypervisor.capabilities().acceleration == hypervisor::Acceleration::hardware;
-    limit = hardware ? boot_limit_hardware : boot_limit_emulation;
-  }
-  UniqueFd stream = ANCHORHOLD_TRY(state_.life.wait_for_stream(limit, stop_));
+  UniqueFd stream = ANCHORHOLD_TRY(state_.life.wait_for_stream(state_.spec.boot_limit, stop_));
   stream_ = std::move(stream);
   return {};
 }

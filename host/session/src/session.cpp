@@ -1,6 +1,7 @@
 #include "session/session.h"
 
 #include <condition_variable>
+#include <fmt/format.h>
 #include <future>
 #include <mutex>
 
@@ -40,15 +41,21 @@ struct Session::State {
   State(SessionSpec session_spec, SessionParts session_parts)
       : spec(std::move(session_spec)),
         parts(std::move(session_parts)),
-        events(parts.events, context_of(spec)) {}
+        events(parts.events, context_of(spec)) {
+    for (auto& grant : spec.grants) grants.push_back(std::make_shared<mounts::Grant>(std::move(grant)));
+    spec.grants.clear();
+  }
 
   void begin_start();      // with the mutex held
   void start_on_worker();  // on the worker
   Result<std::unique_ptr<Guest>> make_guest();
   void report(Stage stage);
   void retire(std::shared_ptr<Guest> guest, std::string_view reason, std::chrono::milliseconds grace);
+  Status record(const events::EventName& name, const mounts::Grant& grant, std::string_view cause = {});
+  Result<std::shared_ptr<const mounts::Grant>> add_grant(const std::filesystem::path& path,
+                                                         mounts::Mode mode);
 
-  SessionSpec spec;
+  SessionSpec spec;  // without the grants
   SessionParts parts;
   events::ContextSink events;
 
@@ -60,6 +67,7 @@ struct Session::State {
   std::optional<Error> last_error;  // of the last attempt
   std::shared_ptr<Guest> guest;
   std::stop_source stop_starting;
+  std::vector<std::shared_ptr<const mounts::Grant>> grants;  // added to by the worker only
 
   std::unique_ptr<ShareSet> shares;
   std::unique_ptr<hypervisor::Hypervisor> hypervisor;  // the worker's, and so is the next
@@ -71,12 +79,8 @@ struct Session::State {
 
 Result<std::unique_ptr<Session>> Session::open(SessionSpec spec, SessionParts parts) {
   std::unique_ptr<Session> session(new Session(std::make_unique<State>(std::move(spec), std::move(parts))));
-  for (const auto& grant : session->grants()) {
-    events::Event event(events::mount_grant);
-    event.set("mount.name", grant.name).set("mount.mode", mounts::to_string(grant.mode));
-    event.set_content(events::ContentCategory::paths, "mount.host_path", grant.host_path.string());
-    ANCHORHOLD_CHECK(session->events().record(std::move(event)));
-  }
+  for (const auto& grant : session->grants())
+    ANCHORHOLD_CHECK(session->state_->record(events::mount_grant, *grant));
   auto ledgers = ANCHORHOLD_TRY(state_directory()) / "ledgers" / session->id().value();
   session->state_->shares = ANCHORHOLD_TRY(ShareSet::start(session->grants(), ledgers, session->events()));
   return session;
@@ -90,8 +94,9 @@ Session::~Session() {
 const SessionId& Session::id() const {
   return state_->spec.id;
 }
-const std::vector<mounts::Grant>& Session::grants() const {
-  return state_->spec.grants;
+std::vector<std::shared_ptr<const mounts::Grant>> Session::grants() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->grants;
 }
 const mounts::FileAccess& Session::files() const {
   return state_->shares->files();
@@ -102,8 +107,57 @@ events::EventSink& Session::events() {
 
 std::string Session::default_directory() const {
   for (const auto& grant : grants())
-    if (!grant.only_file) return grant.guest_path();
+    if (!grant->only_file) return grant->guest_path();
   return {};
+}
+
+Status Session::State::record(const events::EventName& name, const mounts::Grant& grant,
+                              std::string_view cause) {
+  events::Event event(name);
+  event.set("mount.name", grant.name).set("mount.mode", mounts::to_string(grant.mode));
+  event.set_content(events::ContentCategory::paths, "mount.host_path", grant.host_path.string());
+  if (!cause.empty()) event.set(events::key::cause, cause);
+  return events.record(std::move(event));
+}
+
+// On the worker, which outlives the processes that it starts.
+Result<std::shared_ptr<const mounts::Grant>> Session::State::add_grant(const std::filesystem::path& path,
+                                                                       mounts::Mode mode) {
+  std::vector<mounts::Grant> others;
+  std::shared_ptr<Guest> served;
+  {
+    std::lock_guard lock(mutex);
+    if (closed) return fail(ErrorCode::cancelled, "the session was ended");
+    // What they are judged by; their descriptors stay where they are.
+    for (const auto& grant : grants)
+      others.push_back({grant->host_path, {}, grant->only_file, grant->mode, grant->name, grant->tag});
+    if (guest && !guest->lost()) served = guest;
+  }
+  auto rules = ANCHORHOLD_TRY(mounts::GrantRules::current());
+  auto grant =
+      std::make_shared<const mounts::Grant>(ANCHORHOLD_TRY(mounts::resolve_grant(path, mode, others, rules)));
+  bool recorded = false;
+  auto added = shares->add(grant, served ? &served->client() : nullptr, [&]() -> Status {
+    ANCHORHOLD_CHECK(record(events::mount_grant, *grant));
+    recorded = true;
+    return {};
+  });
+  if (!added) {
+    if (recorded)
+      if (auto status = record(events::mount_revoke, *grant, added.error().message); !status)
+        log_error(status.error().message);
+    return fail(with_context(std::move(added).error(), fmt::format("granting {}", path.string())));
+  }
+  std::lock_guard lock(mutex);
+  grants.push_back(grant);
+  return grant;
+}
+
+Result<std::shared_ptr<const mounts::Grant>> Session::grant(const std::filesystem::path& path,
+                                                            mounts::Mode mode) {
+  std::promise<Result<std::shared_ptr<const mounts::Grant>>> answer;
+  state_->worker->post([&] { answer.set_value(state_->add_grant(path, mode)); });
+  return answer.get_future().get();
 }
 
 void Session::State::begin_start() {

@@ -1,5 +1,6 @@
 #include "share_set.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "base/files.h"
@@ -12,18 +13,28 @@ std::filesystem::path socket_in(const std::filesystem::path& folder, std::size_t
   return folder / fmt::format("share-{}", index);
 }
 
+// What the guest's kernel refuses early is a convenience: the reader and the keeper refuse it in any case.
+GuestClient::MountMode mount_mode(const mounts::Grant& grant) {
+  return grant.mode == mounts::Mode::ro ? GuestClient::MountMode::read_only
+                                        : GuestClient::MountMode::read_write;
+}
+
 }  // namespace
 
-Result<std::unique_ptr<ShareSet>> ShareSet::start(const std::vector<mounts::Grant>& grants,
+Result<std::unique_ptr<ShareSet>> ShareSet::start(const std::vector<GrantPointer>& grants,
                                                   const std::filesystem::path& ledgers,
                                                   events::EventSink& events) {
   std::unique_ptr<ShareSet> set(new ShareSet(ledgers, events));
-  for (const auto& grant : grants) set->entries_.push_back({&grant, nullptr});
-  for (std::size_t index = 0; index < grants.size(); ++index) ANCHORHOLD_CHECK(set->start_keeper(index));
+  for (const auto& grant : grants) set->entries_.push_back({grant, nullptr});
+  for (std::size_t index = 0; index < grants.size(); ++index) {
+    ANCHORHOLD_CHECK(set->start_share(index));
+    set->files_.add(ANCHORHOLD_TRY(set->entries_[index].share->accessible()));
+  }
   return set;
 }
 
 ShareSet::~ShareSet() {
+  spares_.reset();
   entries_.clear();  // no notice comes any more
   recorder_.reset();
   std::error_code ignored;
@@ -33,11 +44,14 @@ ShareSet::~ShareSet() {
   std::filesystem::remove(ledgers_, ignored);
 }
 
-Status ShareSet::start_keeper(std::size_t index) {
+Status ShareSet::start_share(std::size_t index) {
   const mounts::Grant& grant = *entries_[index].grant;
   mounts::ShareSpec spec;
   spec.ledger_folder = ledgers_ / grant.name;
   spec.on_notice = [this, index](const mounts::ShareNotice& notice) { noticed(index, notice); };
+  spec.on_host_change = [this, name = grant.name](mounts::HostChange change) {
+    announcer_->add(name, std::move(change));
+  };
   ANCHORHOLD_CHECK(make_directories(ledgers_));
   auto share = mounts::Share::start(grant, std::move(spec));
   if (!share)
@@ -47,49 +61,105 @@ Status ShareSet::start_keeper(std::size_t index) {
     entries_[index].keeper_gone = false;
   }
   entries_[index].share = std::move(*share);
-  files_.add(ANCHORHOLD_TRY(entries_[index].share->accessible()));
   return {};
 }
 
-Status ShareSet::serve_guest(const std::filesystem::path& folder, GuestLife& life) {
+Status ShareSet::serve_guest(const std::filesystem::path& folder, GuestLife& life,
+                             std::size_t spare_devices) {
   for (std::size_t index = 0; index < entries_.size(); ++index) {
     bool gone;
     {
       std::lock_guard lock(mutex_);
       gone = entries_[index].keeper_gone;
     }
-    if (gone) ANCHORHOLD_CHECK(start_keeper(index));
+    if (gone) {
+      ANCHORHOLD_CHECK(start_share(index));
+      files_.add(ANCHORHOLD_TRY(entries_[index].share->accessible()));
+    }
     if (auto status = entries_[index].share->serve_guest(socket_in(folder, index)); !status)
       return fail(with_context(std::move(status).error(),
                                fmt::format("serving {}", entries_[index].grant->host_path.string())));
   }
+  spare_devices =
+      std::min(spare_devices, hypervisor::max_shares - std::min(hypervisor::max_shares, entries_.size()));
+  if (spare_devices > 0) {
+    mounts::SparesSpec spec;
+    spec.folder = folder;
+    spec.count = spare_devices;
+    spec.on_notice = [this](const mounts::ShareNotice& notice) { noticed(std::nullopt, notice); };
+    spares_ = ANCHORHOLD_TRY(mounts::Spares::start(std::move(spec)));
+  }
+  guest_folder_ = folder;
   std::lock_guard lock(mutex_);
   life_ = &life;
   return {};
 }
 
 void ShareSet::end_guest() {
+  announcer_->serve(nullptr);
   {
     std::lock_guard lock(mutex_);
     life_ = nullptr;
   }
   for (auto& entry : entries_) entry.share->end_guest();
+  spares_.reset();
+}
+
+Status ShareSet::add(GrantPointer grant, GuestClient* client, const std::function<Status()>& allowed) {
+  if (entries_.size() >= hypervisor::max_shares)
+    return fail(ErrorCode::resource_exhausted,
+                fmt::format("the session has {} folders, more are not possible", entries_.size()),
+                "start another session for the rest");
+  if (client && (!spares_ || !spares_->free()))
+    return fail(
+        ErrorCode::resource_exhausted, "the running guest has no device left for one more folder",
+        "stop the session and start it again with this folder; a task goes on with: anchorhold sessions "
+        "resume");
+  const std::size_t index = entries_.size();
+  entries_.push_back({std::move(grant), nullptr});
+  auto given = start_share(index);
+  if (given) given = give_to_guest(index, client, allowed);
+  if (given) return {};
+  files_.remove(entries_[index].grant->name);
+  const auto ledger = ledgers_ / entries_[index].grant->name;
+  entries_[index].share.reset();
+  entries_.pop_back();
+  std::error_code ignored;
+  std::filesystem::remove(ledger, ignored);
+  return given;
+}
+
+Status ShareSet::give_to_guest(std::size_t index, GuestClient* client,
+                               const std::function<Status()>& allowed) {
+  auto& [grant, share, keeper_gone] = entries_[index];
+  const auto socket = socket_in(guest_folder_, index);
+  if (client) ANCHORHOLD_CHECK(share->serve_guest(socket));
+  auto accessible = ANCHORHOLD_TRY(share->accessible());
+  ANCHORHOLD_CHECK(allowed());
+  if (client) {
+    const std::size_t spare = *spares_->free();
+    ANCHORHOLD_CHECK(spares_->take(spare, socket));
+    if (auto mounted = client->mount(mounts::Spares::tag(spare), grant->name, mount_mode(*grant)); !mounted)
+      return fail(
+          with_context(std::move(mounted).error(), fmt::format("mounting {}", grant->host_path.string())));
+  }
+  files_.add(std::move(accessible));
+  return {};
 }
 
 std::vector<hypervisor::ShareSpec> ShareSet::specs(const std::filesystem::path& folder) const {
   std::vector<hypervisor::ShareSpec> specs;
   for (std::size_t index = 0; index < entries_.size(); ++index)
     specs.push_back({entries_[index].grant->tag, socket_in(folder, index)});
+  for (std::size_t index = 0; spares_ && index < spares_->count(); ++index)
+    specs.push_back({mounts::Spares::tag(index), spares_->socket_path(index)});
   return specs;
 }
 
 Status ShareSet::mount_in(GuestClient& client) const {
+  announcer_->serve(&client);
   for (const auto& entry : entries_) {
-    // What the guest's kernel refuses early is a convenience: the reader and the keeper refuse it in any
-    // case.
-    auto mode = entry.grant->mode == mounts::Mode::ro ? GuestClient::MountMode::read_only
-                                                      : GuestClient::MountMode::read_write;
-    if (auto mounted = client.mount(entry.grant->tag, entry.grant->name, mode); !mounted)
+    if (auto mounted = client.mount(entry.grant->tag, entry.grant->name, mount_mode(*entry.grant)); !mounted)
       return fail(with_context(std::move(mounted).error(),
                                fmt::format("mounting {}", entry.grant->host_path.string())));
   }
@@ -97,10 +167,10 @@ Status ShareSet::mount_in(GuestClient& client) const {
 }
 
 // On a thread of the share.
-void ShareSet::noticed(std::size_t index, const mounts::ShareNotice& notice) {
+void ShareSet::noticed(std::optional<std::size_t> index, const mounts::ShareNotice& notice) {
   if (notice.kind == mounts::ShareNotice::Kind::ended) {
     std::lock_guard lock(mutex_);
-    if (notice.process == mounts::ShareProcess::keeper) entries_[index].keeper_gone = true;
+    if (index && notice.process == mounts::ShareProcess::keeper) entries_[*index].keeper_gone = true;
     // A reader also ends when the machine closes its device; the machine's own end then tells why.
     if (life_)
       life_->part_ended(fmt::format("the {} of {}", mounts::to_string(notice.process), notice.grant),

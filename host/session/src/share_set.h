@@ -3,16 +3,21 @@
 // events.
 #pragma once
 
+#include <deque>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "announcer.h"
 #include "base/executor.h"
 #include "events/event.h"
 #include "guest_life.h"
 #include "mounts/access.h"
 #include "mounts/share.h"
+#include "mounts/spares.h"
 #include "session/guest_client.h"
 
 namespace anchorhold::session {
@@ -20,32 +25,40 @@ namespace anchorhold::session {
 // Owned by the session's worker, but for files().
 class ShareSet {
  public:
-  // The grants outlive it.
-  static Result<std::unique_ptr<ShareSet>> start(const std::vector<mounts::Grant>& grants,
+  using GrantPointer = std::shared_ptr<const mounts::Grant>;
+
+  static Result<std::unique_ptr<ShareSet>> start(const std::vector<GrantPointer>& grants,
                                                  const std::filesystem::path& ledgers,
                                                  events::EventSink& events);
   ~ShareSet();
 
-  // Readers for one guest, listening in its folder; the end of a reader or keeper is told to its life until
-  // end_guest().
-  Status serve_guest(const std::filesystem::path& folder, GuestLife& life);
+  // Readers for one guest, listening in its folder, and as many spare devices as it may have; the end of any
+  // of their processes is told to its life until end_guest().
+  Status serve_guest(const std::filesystem::path& folder, GuestLife& life, std::size_t spare_devices);
   void end_guest();
   std::vector<hypervisor::ShareSpec> specs(const std::filesystem::path& folder) const;
   Status mount_in(GuestClient& client) const;
+
+  // One grant more. With a client, its guest is the one that is served, and has the folder when this returns;
+  // it takes one of the spare devices (resource_exhausted when there is none). `allowed` is called when all
+  // is ready and before anybody can use the folder. After an error nothing is different, but a guest that
+  // could not mount it has a spare device less.
+  Status add(GrantPointer grant, GuestClient* client, const std::function<Status()>& allowed);
 
   // Safe from any thread.
   const mounts::FileAccess& files() const { return files_; }
 
  private:
   struct Entry {
-    const mounts::Grant* grant;
+    GrantPointer grant;
     std::unique_ptr<mounts::Share> share;
     bool keeper_gone = false;  // guarded by the mutex
   };
   ShareSet(std::filesystem::path ledgers, events::EventSink& events)
       : ledgers_(std::move(ledgers)), events_(events) {}
-  Status start_keeper(std::size_t index);
-  void noticed(std::size_t index, const mounts::ShareNotice& notice);
+  Status start_share(std::size_t index);
+  Status give_to_guest(std::size_t index, GuestClient* client, const std::function<Status()>& allowed);
+  void noticed(std::optional<std::size_t> index, const mounts::ShareNotice& notice);
   void record(const mounts::ShareNotice& notice);
 
   const std::filesystem::path ledgers_;
@@ -53,7 +66,10 @@ class ShareSet {
   mounts::FileAccess files_;
   std::mutex mutex_;
   GuestLife* life_ = nullptr;  // guarded by the mutex
-  std::vector<Entry> entries_;
+  std::filesystem::path guest_folder_;
+  std::deque<Entry> entries_;  // stay where they are
+  std::unique_ptr<mounts::Spares> spares_;
+  std::unique_ptr<Announcer> announcer_ = std::make_unique<Announcer>();
   std::unique_ptr<SerialExecutor> recorder_ = std::make_unique<SerialExecutor>("reports");
 };
 

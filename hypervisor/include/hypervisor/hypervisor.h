@@ -22,7 +22,8 @@ namespace anchorhold::hypervisor {
 // 1 to 40 characters of [a-z0-9-], unique among one person's machines; new_short_id() makes a good one.
 using MachineId = Id<struct MachineTag>;
 
-// A folder of the host that a file server of ours offers to the guest.
+// A folder of the host that a file server of ours offers to the guest. All of them are named before the
+// start: what is granted later takes the place of one that was kept for it.
 struct ShareSpec {
   std::string tag;  // the guest mounts it by this name: 1 to 36 bytes of [a-zA-Z0-9._-] (virtio 1.2, 5.11.4)
   std::filesystem::path socket_path;  // where the file server listens (vhost-user); listening before start()
@@ -60,6 +61,7 @@ Status validate(const MachineSpec& spec);
 inline constexpr unsigned max_vcpus = 64;
 inline constexpr ByteSize min_memory = ByteSize::mib(64);
 inline constexpr ByteSize max_memory = ByteSize::gib(256);
+inline constexpr std::size_t max_shares = 20;
 
 enum class Acceleration {
   hardware,   // the processor's own virtualization, shown to work by running a guest
@@ -73,7 +75,6 @@ struct Capabilities {
   bool free_page_reporting = false;  // pages the guest freed return to the host by themselves
   bool balloon = false;              // set_memory_target() works
   bool memory_statistics = false;    // memory() tells what the guest uses, not only what the host gave
-  bool hotplug_shares = false;       // attach_share() works on a running machine
   bool vhost_user_devices = false;  // vsock_socket and ShareSpec::socket_path are served by processes of ours
 };
 
@@ -130,8 +131,6 @@ class Machine {
   // again.
   virtual void set_memory_target(ByteSize target, Done done) = 0;
   virtual void memory(std::function<void(Result<MemoryStatistics>)> done) = 0;
-  // Needs Capabilities::hotplug_shares; elsewhere shares are named before start().
-  virtual void attach_share(ShareSpec share, Done done) = 0;
 };
 
 // Makes machines. Lives longer than all of them; its destruction waits until every guest is gone. Owned by

@@ -76,9 +76,9 @@ TEST(MachineSpec, RefusesAndSaysWhatAndHowMuch) {
        [](auto& s) {
          s.shares = {{"x", "/" + std::string(200, 's')}};
        }},
-      {"17 folders are too many",
+      {"21 folders are too many",
        [](auto& s) {
-         for (int i = 0; i < 17; ++i) s.shares.push_back({"t" + std::to_string(i), "/s"});
+         for (int i = 0; i < 21; ++i) s.shares.push_back({"t" + std::to_string(i), "/s"});
        }},
       {"kernel word '' is empty", [](auto& s) { s.kernel_words = {""}; }},
       {"holds a control character", [](auto& s) { s.kernel_words = {"a\nb"}; }},

@@ -63,7 +63,9 @@ TEST_F(SessionTest, TheMachineIsWhatTheSpecAsksFor) {
   EXPECT_EQ(seen.vcpus, 3u);
   EXPECT_EQ(seen.memory, ByteSize::mib(640));
   EXPECT_TRUE(seen.kernel.string().ends_with("vmlinux"));
-  EXPECT_TRUE(seen.shares.empty());
+  // Nothing is granted: only the devices that wait for what may be.
+  ASSERT_EQ(seen.shares.size(), guest_spec_.spare_devices);
+  for (const auto& share : seen.shares) EXPECT_TRUE(share.tag.starts_with("spare.")) << share.tag;
   ASSERT_EQ(seen.kernel_words.size(), 1u);
   EXPECT_NE(seen.kernel_words[0].find("anchorhold.root="), std::string::npos) << seen.kernel_words[0];
 }

@@ -31,6 +31,9 @@ inline constexpr EventName vm_fail{"anchorhold.vm.fail", Severity::error, Durabi
 
 // A guest dialled a port that the host did not open for it.
 inline constexpr EventName vsock_refuse{"anchorhold.vsock.refuse", Severity::warn, Durability::boundary};
+// A guest broke the rules of what an open port carries; its stream was reset.
+inline constexpr EventName vsock_violation{"anchorhold.vsock.violation", Severity::error,
+                                           Durability::boundary};
 
 // A command in the guest. What the guest says of its end is guest.reported.*.
 inline constexpr EventName exec_start{"anchorhold.exec.start", Severity::info, Durability::boundary};
@@ -38,6 +41,8 @@ inline constexpr EventName exec_end{"anchorhold.exec.end", Severity::info, Durab
 
 // A folder given to a guest, and anything a guest tried there that was refused.
 inline constexpr EventName mount_grant{"anchorhold.mount.grant", Severity::info, Durability::boundary};
+// Given by mount_grant, but the guest could not use it: it is gone again, and `cause` says why.
+inline constexpr EventName mount_revoke{"anchorhold.mount.revoke", Severity::warn, Durability::boundary};
 inline constexpr EventName mount_violation{"anchorhold.mount.violation", Severity::warn,
                                            Durability::boundary};
 

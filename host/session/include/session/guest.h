@@ -47,7 +47,8 @@ struct GuestSpec {
   unsigned cpus = 0;  // 0: two, or what this computer has
   ByteSize memory;    // 0: 2 GiB, or what fits
   std::optional<std::chrono::milliseconds> wall_time;
-  std::chrono::milliseconds boot_limit{0};  // 0: by the kind of acceleration
+  std::chrono::milliseconds boot_limit = std::chrono::minutes(4);  // generous: a busy or emulated computer
+  std::size_t spare_devices = 4;            // for folders that are granted while it runs; as far as they fit
 };
 
 // What a guest is made with; all of it outlives the guest. The functions are what a test replaces.

@@ -3,6 +3,7 @@
 // identity in the event log stay.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -48,7 +49,13 @@ class Session {
   ~Session();
 
   const SessionId& id() const;
-  const std::vector<mounts::Grant>& grants() const;
+  // As they are now.
+  std::vector<std::shared_ptr<const mounts::Grant>> grants() const;
+  // One folder or file more, from now on. It is judged as those at the start are (mounts::resolve_grant), by
+  // this process and now; its event is recorded before anybody can use it. A guest that runs has it when this
+  // returns; resource_exhausted when that guest has no device left for it. After an error nothing has
+  // changed. Waits for a start that is under way.
+  Result<std::shared_ptr<const mounts::Grant>> grant(const std::filesystem::path& path, mounts::Mode mode);
   // Where commands start when nobody says: the first granted folder, or the guest user's home (empty).
   std::string default_directory() const;
   // The host's own way into the granted folders; also without a guest.
