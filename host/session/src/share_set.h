@@ -11,7 +11,6 @@
 #include <optional>
 #include <vector>
 
-#include "announcer.h"
 #include "base/executor.h"
 #include "events/event.h"
 #include "guest_life.h"
@@ -69,7 +68,6 @@ class ShareSet {
   std::filesystem::path guest_folder_;
   std::deque<Entry> entries_;  // stay where they are
   std::unique_ptr<mounts::Spares> spares_;
-  std::unique_ptr<Announcer> announcer_ = std::make_unique<Announcer>();
   std::unique_ptr<SerialExecutor> recorder_ = std::make_unique<SerialExecutor>("reports");
 };
 
