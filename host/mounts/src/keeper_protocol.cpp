@@ -44,6 +44,8 @@ constexpr std::array shapes{
     VerbShape{Verb::remove_xattr, "removexattr", 1, true, false, false, false, false, false, 0, 0},
     VerbShape{Verb::temporary_file, "tmpfile", 1, false, false, true, false, false, false, open_flag::all, 0},
     VerbShape{Verb::statistics, "statistics", 0, false, false, false, false, false, false, 0, 0},
+    VerbShape{Verb::account, "write", 0, false, false, false, false, true, false, 0, 0},
+    VerbShape{Verb::look_up_own, "look up", 1, true, false, false, false, false, false, 0, 0},
 };
 
 const VerbShape* shape_of(Verb verb) {

@@ -12,7 +12,11 @@
 // O_PATH, opened by the client, or one the keeper handed out. The keeper finds out for itself where the
 // descriptor is beneath the grant and opens it again; a descriptor of something that is not there (never was,
 // was moved away, was removed) gets ESTALE. Names are 1 to 255 bytes, no '/', no NUL, not "." and not "..":
-// anything else is EINVAL. A hidden name is EACCES.
+// anything else is EINVAL. A hidden name is EACCES, unless the session made both what has it and the folder it
+// is in: look_up_own says whether that is so (ENOENT: it is not, or there is nothing).
+//
+// Data goes between a client and the file without the keeper. Whoever writes says so beforehand (account), in
+// pieces of any size; EDQUOT means that the grant's quota is used up.
 #pragma once
 
 #include <cstddef>
@@ -52,6 +56,8 @@ enum class Verb : std::uint16_t {
   temporary_file = 14,   // folder                          flags, mode                            ENOTSUP: no
                          // name, so no place in the ledger
   statistics = 15,       // –                               –                                      numbers
+  account = 16,          // –                               size: bytes about to be written        –
+  look_up_own = 17,      // folder                          name that is hidden                    attributes
 };
 std::string_view to_string(Verb verb);
 
@@ -144,7 +150,7 @@ struct KeeperNumbers {
   std::uint64_t objects_kept;
   std::uint64_t bytes_kept;
   std::uint64_t quota_bytes;
-  std::uint64_t reserved;
+  std::uint64_t bytes_written;  // accounted for
 };
 
 struct Reply {

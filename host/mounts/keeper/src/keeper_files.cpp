@@ -9,7 +9,11 @@
 namespace anchorhold::mounts {
 namespace {
 
-constexpr std::string_view user_prefix = "user.";
+// Others belong to the system: ACLs, capabilities, labels.
+bool is_user_xattr(std::string_view name) {
+  constexpr std::string_view prefix = "user.";
+  return name.starts_with(prefix) && name.size() > prefix.size();
+}
 
 // Only what is a regular file is ever opened: a FIFO or a device on the host side would do something when it
 // is.
@@ -36,7 +40,10 @@ Keeper::Outcome Keeper::done_with_attributes(int fd) {
 }
 
 int Keeper::decide_and_keep(const Request& request, Operation operation, const Located& object) {
-  auto decision = decide_for(request, operation, object, {.object = ledger_->subject(object), .target = {}});
+  Facts facts{.object = ledger_->subject(object), .target = {}};
+  if (operation == Operation::write)
+    if (int error = check_placeholder(request, object, facts.object); error != 0) return error;
+  auto decision = decide_for(request, operation, object, facts);
   return decision ? keep(request, *decision, object) : decision.error();
 }
 
@@ -86,6 +93,13 @@ Keeper::Outcome Keeper::allocate(const Request& request, int file) {
   if (request.header.offset > most || request.header.size > most - request.header.offset)
     return refuse_with(EFBIG);
   if (int error = decide_and_keep(request, Operation::write, *located); error != 0) return refuse_with(error);
+  constexpr std::uint32_t without_space =
+      allocate_flag::punch_hole | allocate_flag::collapse_range | allocate_flag::insert_range;
+  if ((request.header.flags & without_space) == 0)
+    if (auto accounted = account(request.header.size); !accounted) {
+      report(ReportKind::refused, request, located->path, EDQUOT, "the quota of written bytes is used up");
+      return accounted;
+    }
   auto offset = static_cast<off_t>(request.header.offset);
   auto size = static_cast<off_t>(request.header.size);
   if (fallocate(file, static_cast<int>(request.header.flags), offset, size) != 0) return refuse_with(errno);
@@ -122,9 +136,7 @@ Keeper::Outcome Keeper::set_attributes(const Request& request, int object) {
 
 Keeper::Outcome Keeper::set_xattr(const Request& request, int object) {
   std::shared_lock lock(names_);
-  // Others belong to the system: ACLs, capabilities, labels.
-  if (!request.name.starts_with(user_prefix) || request.name.size() == user_prefix.size())
-    return refuse_with(EOPNOTSUPP);
+  if (!is_user_xattr(request.name)) return refuse_with(EOPNOTSUPP);
   auto located = locate_changeable(request, object);
   if (!located) return refuse_with(located.error());
   if (!located->is_file() && !located->is_folder()) return refuse_with(EPERM);
@@ -138,7 +150,7 @@ Keeper::Outcome Keeper::set_xattr(const Request& request, int object) {
 
 Keeper::Outcome Keeper::remove_xattr(const Request& request, int object) {
   std::shared_lock lock(names_);
-  if (!request.name.starts_with(user_prefix)) return refuse_with(EOPNOTSUPP);
+  if (!is_user_xattr(request.name)) return refuse_with(EOPNOTSUPP);
   auto located = locate_changeable(request, object);
   if (!located) return refuse_with(located.error());
   if (!located->is_file() && !located->is_folder()) return refuse_with(EPERM);

@@ -1,4 +1,5 @@
 // Verbs that change names: create, mkdir, symlink, link, unlink, rmdir, rename.
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <mutex>
@@ -12,6 +13,13 @@ namespace {
 
 std::string path_in(const Located& folder, std::string_view name) {
   return folder.path.empty() ? std::string(name) : folder.path + "/" + std::string(name);
+}
+
+std::string symlink_target(const Located& symlink) {
+  std::string target(max_symlink_bytes + 1, '\0');
+  ssize_t size = readlinkat(symlink.fd.get(), "", target.data(), target.size());
+  target.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  return target;
 }
 
 }  // namespace
@@ -30,9 +38,18 @@ Keeper::Outcome Keeper::finish_made(const Located& folder, const std::string& na
     return refuse_with(error);
   }
   ++created_;
+  ++files_;
   Done done;
   done.attributes = object->attributes;
   return done;
+}
+
+int Keeper::check_escape(const Request& request, const std::string& path, std::string_view target) {
+  if (!symlink_escapes(path, target)) return 0;
+  int error = limits_.refuse_escaping_symlinks ? EACCES : 0;
+  report(error ? ReportKind::refused : ReportKind::warning, request, path, error,
+         "the symlink leads out of the granted folder");
+  return error;
 }
 
 Keeper::Outcome Keeper::create(const Request& request, int folder_fd) {
@@ -46,6 +63,7 @@ Keeper::Outcome Keeper::create(const Request& request, int folder_fd) {
   if (flags & open_flag::append) open_flags |= O_APPEND;
   auto existing = attributes_at(folder->fd.get(), name);
   if (!existing && existing.error() == ENOENT && !tree_.is_single_file()) {
+    if (int error = check_file_quota(request, path_in(*folder, name)); error != 0) return refuse_with(error);
     if (int error = record_folder(request, *folder); error != 0) return refuse_with(error);
     UniqueFd file(openat(folder->fd.get(), name.c_str(), open_flags, request.header.mode & 0777));
     if (file) {
@@ -69,6 +87,7 @@ Keeper::Outcome Keeper::make_directory(const Request& request, int folder_fd) {
   std::string name(request.name);
   auto folder = folder_for(request, folder_fd, name);
   if (!folder) return refuse_with(folder.error());
+  if (int error = check_file_quota(request, path_in(*folder, name)); error != 0) return refuse_with(error);
   if (int error = record_folder(request, *folder); error != 0) return refuse_with(error);
   if (mkdirat(folder->fd.get(), name.c_str(), request.header.mode & 01777) != 0) return refuse_with(errno);
   return finish_made(*folder, name, {});
@@ -79,12 +98,12 @@ Keeper::Outcome Keeper::make_symlink(const Request& request, int folder_fd) {
   std::string name(request.name);
   auto folder = folder_for(request, folder_fd, name);
   if (!folder) return refuse_with(folder.error());
+  if (int error = check_file_quota(request, path_in(*folder, name)); error != 0) return refuse_with(error);
+  if (int error = check_escape(request, path_in(*folder, name), request.payload); error != 0)
+    return refuse_with(error);
   if (int error = record_folder(request, *folder); error != 0) return refuse_with(error);
   if (symlinkat(std::string(request.payload).c_str(), folder->fd.get(), name.c_str()) != 0)
     return refuse_with(errno);
-  if (symlink_escapes(path_in(*folder, name), request.payload))
-    report(ReportKind::warning, request, path_in(*folder, name), 0,
-           "the symlink leads out of the granted folder");
   return finish_made(*folder, name, {});
 }
 
@@ -97,6 +116,12 @@ Keeper::Outcome Keeper::link(const Request& request, int file, int folder_fd) {
   if (!object->is_file() && !object->is_symlink()) return refuse_with(EPERM);
   auto folder = folder_for(request, folder_fd, name);
   if (!folder) return refuse_with(folder.error());
+  if (int error = check_hidden_objects(request, *object, nullptr, tree_.hides(name)); error != 0)
+    return refuse_with(error);
+  if (int error = check_file_quota(request, path_in(*folder, name)); error != 0) return refuse_with(error);
+  if (object->is_symlink())
+    if (int error = check_escape(request, path_in(*folder, name), symlink_target(*object)); error != 0)
+      return refuse_with(error);
   auto facts = Facts{.object = ledger_->subject(*object), .target = {}};
   auto decision = decide_for(request, Operation::link, *object, facts);
   if (!decision) return refuse_with(decision.error());
@@ -104,6 +129,7 @@ Keeper::Outcome Keeper::link(const Request& request, int file, int folder_fd) {
   if (linkat(AT_FDCWD, descriptor_path(object->fd.get()).c_str(), folder->fd.get(), name.c_str(),
              AT_SYMLINK_FOLLOW) != 0)
     return refuse_with(errno);
+  ++files_;
   if (facts.object.pre_existing) ledger_->add_link(*folder, name, *object);
   auto attributes = attributes_of(object->fd.get());
   if (!attributes) return refuse_with(attributes.error());
@@ -122,6 +148,7 @@ Keeper::Outcome Keeper::remove(const Request& request, int folder_fd, bool direc
   if (!object) return refuse_with(object.error());
   if (object->is_folder() != directory) return refuse_with(directory ? ENOTDIR : EISDIR);
   auto facts = Facts{.object = ledger_->subject_at(*folder, name, *object), .target = {}};
+  if (int error = check_placeholder(request, *object, facts.object); error != 0) return refuse_with(error);
   auto decision = decide_for(request, Operation::remove, *object, facts);
   if (!decision) return refuse_with(decision.error());
   if (int error = record_folder(request, *folder); error != 0) return refuse_with(error);
@@ -135,6 +162,7 @@ Keeper::Outcome Keeper::remove(const Request& request, int folder_fd, bool direc
     if (int error = ledger_->remove_name(*folder, name, *object); error != 0) return refuse_with(error);
   ledger_->removed(*folder, name, *object);
   ++removed_;
+  if (!facts.object.pre_existing) release_file();
   return Done{};
 }
 
@@ -172,6 +200,19 @@ Checked<Keeper::Rename> Keeper::plan_rename(const Request& request, int old_fold
   return rename;
 }
 
+// What is not of the mode table: hidden names, placeholders, symlinks that lead elsewhere from their new place.
+int Keeper::check_rename(const Request& request, const Rename& rename, const Facts& facts) {
+  const Located* target = rename.target ? &*rename.target : nullptr;
+  bool hidden = tree_.hides(rename.new_name) || (rename.exchange && tree_.hides(rename.old_name));
+  if (int error = check_hidden_objects(request, rename.source, rename.exchange ? target : nullptr, hidden);
+      error != 0)
+    return error;
+  if (target && !rename.exchange)
+    if (int error = check_placeholder(request, *target, facts.target); error != 0) return error;
+  if (!rename.source.is_symlink()) return 0;
+  return check_escape(request, path_in(rename.new_folder, rename.new_name), symlink_target(rename.source));
+}
+
 int Keeper::keep_for_rename(const Request& request, const Rename& rename, const Decision& decision) {
   if (int error = record_folder(request, rename.old_folder); error != 0) return error;
   if (int error = record_folder(request, rename.new_folder); error != 0) return error;
@@ -192,6 +233,7 @@ Keeper::Outcome Keeper::rename(const Request& request, int old_folder, int new_f
   if (target && target->identity() == source.identity()) return Done{};
   Facts facts{.object = ledger_->subject_at(from, name, source), .target = {}};
   if (target) facts.target = ledger_->subject_at(to, new_name, *target);
+  if (int error = check_rename(request, *rename, facts); error != 0) return refuse_with(error);
   auto decision = decide_for(request, exchange ? Operation::exchange : Operation::rename, source, facts);
   if (!decision) return refuse_with(decision.error());
   if (int error = keep_for_rename(request, *rename, *decision); error != 0) return refuse_with(error);
@@ -210,6 +252,7 @@ Keeper::Outcome Keeper::rename(const Request& request, int old_folder, int new_f
     return refuse_with(error);
   }
   if (target && !exchange) ledger_->removed(to, new_name, *target);
+  if (target && !exchange && !facts.target.pre_existing) release_file();
   ledger_->renamed(from, name, source, to, new_name, path_in(to, new_name));
   if (exchange) ledger_->renamed(to, new_name, *target, from, name, source.path);
   if (decision->target_passes_on) ledger_->stand_in(source);

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "keeper.h"
 #include "mounts/programs.h"
 #include "server.h"
 
@@ -44,7 +43,7 @@ Status seal_and_serve(const KeeperArguments& arguments, Reporter& reporter) {
                    .reason = "this file system has neither birth times nor file handles: everything in it "
                              "counts as having been "
                              "there before the session"});
-  Keeper keeper(arguments.mode, std::move(tree), std::move(ledger), reporter);
+  Keeper keeper(arguments.mode, std::move(tree), std::move(ledger), reporter, arguments.session);
   std::vector<UniqueFd> clients;
   for (int i = 0; i < arguments.clients; ++i) clients.emplace_back(keeper_fd::first_client + i);
   reporter.send({.kind = ReportKind::ready, .operation = "keeper"});
@@ -65,6 +64,13 @@ Result<KeeperArguments> parse_keeper_arguments(int argc, const char* const* argv
   app.add_option("--only-file", only_file);
   app.add_option("--hidden", arguments.hidden);
   app.add_option("--quota", arguments.limits.quota_bytes);
+  std::uint32_t bulk_seconds = 60, answer_seconds = 60;
+  app.add_option("--bulk-changes", arguments.session.bulk.changes);
+  app.add_option("--bulk-seconds", bulk_seconds)->check(CLI::Range(1, 86'400));
+  app.add_option("--answer-seconds", answer_seconds)->check(CLI::Range(0, 3'600));
+  app.add_option("--max-bytes", arguments.session.bytes_written);
+  app.add_option("--max-files", arguments.session.files);
+  app.add_flag("--refuse-escaping-symlinks", arguments.session.refuse_escaping_symlinks);
   app.add_flag("--allow-weak", arguments.allow_weak);
   try {
     app.parse(argc, argv);
@@ -75,6 +81,8 @@ Result<KeeperArguments> parse_keeper_arguments(int argc, const char* const* argv
   if (!parsed || *parsed == Mode::ro)
     return fail(ErrorCode::invalid_argument, fmt::format("'{}' is not a mode that has a keeper", mode));
   arguments.mode = *parsed;
+  arguments.session.bulk.window = std::chrono::seconds(bulk_seconds);
+  arguments.session.bulk.patience = std::chrono::seconds(answer_seconds);
   arguments.ledger = ledger;
   if (!arguments.ledger.is_absolute())
     return fail(ErrorCode::invalid_argument, "the ledger's path must be absolute");

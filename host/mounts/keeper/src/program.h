@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/seal.h"
-#include "ledger.h"
+#include "keeper.h"
 #include "mounts/mode.h"
 
 namespace anchorhold::mounts {
@@ -21,6 +21,7 @@ struct KeeperArguments {
   std::optional<std::string> only_file;
   std::vector<std::string> hidden;  // empty: the standard list
   LedgerLimits limits;
+  KeeperLimits session;
   bool allow_weak = false;
 };
 Result<KeeperArguments> parse_keeper_arguments(int argc, const char* const* argv);

@@ -1,5 +1,6 @@
 #include "tree.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <fcntl.h>
@@ -28,6 +29,19 @@ UniqueFd open_beneath(int folder, const std::string& path) {
   return UniqueFd(static_cast<int>(syscall(SYS_openat2, folder, path.c_str(), &how, sizeof how)));
 }
 
+// With errno as it is when nothing was opened.
+Checked<Located> opened(UniqueFd fd, std::string path) {
+  if (!fd) return refuse_with(errno);
+  auto attributes = attributes_of(fd.get());
+  if (!attributes) return refuse_with(attributes.error());
+  Located located;
+  located.generation = generation_of(fd.get());
+  located.fd = std::move(fd);
+  located.attributes = *attributes;
+  located.path = std::move(path);
+  return located;
+}
+
 }  // namespace
 
 Result<Tree> Tree::open(UniqueFd root, HiddenNames hidden, std::optional<std::string> only_file) {
@@ -38,20 +52,18 @@ Result<Tree> Tree::open(UniqueFd root, HiddenNames hidden, std::optional<std::st
   return Tree(std::move(root), *attributes, std::move(hidden), std::move(only_file));
 }
 
-int Tree::check_path(std::string_view path) const {
-  if (only_file_ && !path.empty() && path != *only_file_) return EACCES;
-  while (!path.empty()) {
-    auto slash = path.find('/');
-    if (hidden_.hides(path.substr(0, slash))) return EACCES;
-    path = slash == std::string_view::npos ? std::string_view{} : path.substr(slash + 1);
+std::size_t Tree::find_hidden(std::string_view path) const {
+  for (std::size_t begin = 0; begin < path.size();) {
+    auto end = std::min(path.find('/', begin), path.size());
+    if (hidden_.hides(path.substr(begin, end - begin))) return begin;
+    begin = end + 1;
   }
-  return 0;
+  return std::string_view::npos;
 }
 
 int Tree::check_name(const Located& folder, std::string_view name) const {
   if (!is_valid_name(name)) return EINVAL;
-  if (only_file_ && (!folder.path.empty() || name != *only_file_)) return EACCES;
-  return hidden_.hides(name) ? EACCES : 0;
+  return only_file_ && (!folder.path.empty() || name != *only_file_) ? EACCES : 0;
 }
 
 Checked<Located> Tree::locate(int passed) const {
@@ -71,7 +83,7 @@ Checked<Located> Tree::locate(int passed) const {
       }
       located.path = path->substr(root_path->size() + 1);
     }
-    if (int error = check_path(located.path); error != 0) return refuse_with(error);
+    if (only_file_ && !located.path.empty() && located.path != *only_file_) return refuse_with(EACCES);
     located.fd = open_beneath(root_.get(), located.path.empty() ? "." : located.path);
     if (!located.fd) {
       if (errno == ENOENT || errno == ELOOP || errno == ENOTDIR || errno == EAGAIN || errno == EXDEV)
@@ -90,15 +102,12 @@ Checked<Located> Tree::locate(int passed) const {
 
 Checked<Located> Tree::entry(const Located& folder, std::string_view name) const {
   if (int error = check_name(folder, name); error != 0) return refuse_with(error);
-  Located located;
-  located.fd = open_beneath(folder.fd.get(), std::string(name));
-  if (!located.fd) return refuse_with(errno);
-  auto attributes = attributes_of(located.fd.get());
-  if (!attributes) return refuse_with(attributes.error());
-  located.attributes = *attributes;
-  located.generation = generation_of(located.fd.get());
-  located.path = folder.path.empty() ? std::string(name) : folder.path + "/" + std::string(name);
-  return located;
+  std::string path = folder.path.empty() ? std::string(name) : folder.path + "/" + std::string(name);
+  return opened(open_beneath(folder.fd.get(), std::string(name)), std::move(path));
+}
+
+Checked<Located> Tree::at(const std::string& path) const {
+  return opened(open_beneath(root_.get(), path.empty() ? "." : path), path);
 }
 
 Checked<Located> Tree::made(const Located& folder, std::string_view name, int file) const {

@@ -27,15 +27,21 @@ class Tree {
   // root: O_PATH of the granted folder. only_file: nothing but this name exists in it.
   static Result<Tree> open(UniqueFd root, HiddenNames hidden, std::optional<std::string> only_file);
 
-  // ESTALE when the descriptor is not beneath the grant, EACCES when it is beneath a hidden name.
+  // ESTALE when the descriptor is not beneath the grant, EACCES when it is not the one granted file. Whether
+  // its names are hidden is for the caller to ask.
   Checked<Located> locate(int passed) const;
   // The entry itself (a symlink is not followed); ENOENT when there is none. EINVAL and EACCES as check_name.
   Checked<Located> entry(const Located& folder, std::string_view name) const;
+  // What is at this path from the grant.
+  Checked<Located> at(const std::string& path) const;
   // The same for what an own descriptor was just opened of; its fd stays empty.
   Checked<Located> made(const Located& folder, std::string_view name, int file) const;
-  // May this name be used in this folder? 0, EINVAL (not a name) or EACCES (hidden, or not the one granted
+  // May this name be used in this folder, hidden or not? 0, EINVAL (not a name) or EACCES (not the one granted
   // file).
   int check_name(const Located& folder, std::string_view name) const;
+  bool hides(std::string_view name) const { return hidden_.hides(name); }
+  // Where the first hidden component of a path begins; npos when there is none.
+  std::size_t find_hidden(std::string_view path) const;
 
   int root() const { return root_.get(); }
   const Attributes& root_attributes() const { return root_attributes_; }
@@ -47,8 +53,6 @@ class Tree {
         root_attributes_(attributes),
         hidden_(std::move(hidden)),
         only_file_(std::move(only_file)) {}
-  int check_path(std::string_view path) const;
-
   UniqueFd root_;
   Attributes root_attributes_;
   HiddenNames hidden_;
