@@ -92,12 +92,15 @@ Status validate(const MachineSpec& spec) {
     return invalid("the machine has neither an initrd nor a root file system, so nothing could run in it");
   ANCHORHOLD_CHECK(check_kernel_words(spec.kernel_words));
   if (spec.vcpus < 1 || spec.vcpus > max_vcpus)
-    return invalid(fmt::format("{} processors are not possible (1 to {})", spec.vcpus, max_vcpus));
+    return invalid(fmt::format("{} processors are not possible (1 to {})", spec.vcpus, max_vcpus),
+                   fmt::format("give the guest 1 to {} processors", max_vcpus));
   if (spec.memory < min_memory || spec.memory > max_memory)
     return invalid(fmt::format("{} of memory are not possible ({} to {})", to_string(spec.memory),
-                               to_string(min_memory), to_string(max_memory)));
+                               to_string(min_memory), to_string(max_memory)),
+                   "give the guest more or less memory, such as 2G");
   if (spec.memory.bytes % ByteSize::mib(1).bytes != 0)
-    return invalid(fmt::format("the memory of {} bytes is not a whole number of MiB", spec.memory.bytes));
+    return invalid(fmt::format("the memory of {} bytes is not a whole number of MiB", spec.memory.bytes),
+                   "give a whole number of mebibytes, such as 2048M");
   if (!spec.vsock_socket.empty())
     ANCHORHOLD_CHECK(check_path("vsock socket", spec.vsock_socket, max_socket_path_length));
   ANCHORHOLD_CHECK(check_shares(spec.shares));

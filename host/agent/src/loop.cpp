@@ -102,6 +102,9 @@ TaskRun::Step TaskRun::check_limits() {
 
 TaskRun::Step TaskRun::ask_model() {
   if (auto end = ANCHORHOLD_TRY(check_limits())) return end;
+  // A turn that only paused goes on as it is; the news can wait for the next.
+  if (messages_.back().role == Role::user)
+    if (auto news = ANCHORHOLD_TRY(store_.take_new_folders())) messages_.push_back(std::move(*news));
   TurnRequest whole;
   whole.system =
       system_prompt(store_.spec().grants, store_.spec().limits, static_cast<bool>(parts_.ask_user));

@@ -111,6 +111,32 @@ Status StoredTask::Progress::add_usage(const Usage& usage) {
   return insert_usage(database_, usage, true);
 }
 
+Result<std::vector<FolderGrant>> read_granted(database::Database& database, std::string_view condition) {
+  auto rows = ANCHORHOLD_TRY(
+      database.prepare(fmt::format("SELECT host, guest, mode FROM granted {} ORDER BY number", condition)));
+  std::vector<FolderGrant> folders;
+  while (ANCHORHOLD_TRY(rows.step()))
+    folders.push_back({string_at(rows, 0), string_at(rows, 1), folder_mode_from(string_at(rows, 2))});
+  return folders;
+}
+
+Result<std::optional<Message>> StoredTask::Progress::take_new_folders() {
+  auto transaction = ANCHORHOLD_TRY(database::Transaction::begin(database_));
+  auto news = ANCHORHOLD_TRY(read_granted(database_, "WHERE told = 0"));
+  if (news.empty()) return std::optional<Message>();
+  Message message{Role::user, {TextBlock{new_folders_text(news), {}}}};
+  ANCHORHOLD_CHECK(insert_message(database_, message.role, message.blocks, ""));
+  ANCHORHOLD_CHECK(database_.run("UPDATE granted SET told = 1"));
+  ANCHORHOLD_CHECK(touch());
+  ANCHORHOLD_CHECK(transaction.commit());
+  auto& folders = spec_.grants.folders;
+  for (auto& folder : news) {
+    auto same = [&](const FolderGrant& other) { return other.guest_path == folder.guest_path; };
+    if (std::none_of(folders.begin(), folders.end(), same)) folders.push_back(std::move(folder));
+  }
+  return std::optional(std::move(message));
+}
+
 Status StoredTask::Progress::call_running(std::uint64_t number) {
   return execute(database_, "UPDATE call SET state = 'running' WHERE number = ?", number);
 }
@@ -141,6 +167,16 @@ Status StoredTask::Progress::call_done(std::uint64_t number, const ToolOutcome& 
 
 Status StoredTask::Progress::set_shortened_through(std::uint64_t number) {
   return execute(database_, "UPDATE task SET shortened_through = ?", number);
+}
+
+Status StoredTask::Progress::change_spec(const Limits& limits, const ProviderSpec& provider) {
+  auto stored = ANCHORHOLD_TRY(read_spec(database_));
+  stored.limits = limits;
+  stored.provider = provider;
+  ANCHORHOLD_CHECK(execute(database_, "UPDATE task SET spec = ?", to_text(to_json(stored))));
+  spec_.limits = limits;
+  spec_.provider = provider;
+  return {};
 }
 
 Status StoredTask::Progress::add_active_time(std::chrono::milliseconds time) {

@@ -42,11 +42,15 @@ class StoredTask::Progress {
   Status append_turn(const Turn& turn, std::vector<ToolCall>& calls);
   // Usage of a turn that is not kept (refused, or too large for the window).
   Status add_usage(const Usage& usage);
+  // Folders that were granted since the model was told the last time: among the spec's from now on, and told
+  // in this message, which is stored. Nothing: there are none.
+  Result<std::optional<Message>> take_new_folders();
   Status call_running(std::uint64_t number);
   Status call_done(std::uint64_t number, const ToolOutcome& outcome, std::uint64_t output_bytes,
                    const ToolEffects& effects);
   // Results of calls up to this number are shown to the model shortened.
   Status set_shortened_through(std::uint64_t number);
+  Status change_spec(const Limits& limits, const ProviderSpec& provider);
   Status add_active_time(std::chrono::milliseconds time);
   Status end(const TaskOutcome& outcome);
 
@@ -86,6 +90,10 @@ class StoredTask::Progress {
   const Clock& clock_;
 };
 
+// Granted after the task was made; `condition` is SQL.
+Result<std::vector<FolderGrant>> read_granted(database::Database& database, std::string_view condition);
+// As it was when the task was made, or changed.
+Result<TaskSpec> read_spec(database::Database& database);
 // The task's row, from a database opened by anybody.
 Result<TaskSummary> read_summary(database::Database& database, const TaskId& id);
 

@@ -19,14 +19,17 @@ std::string_view meaning(FolderMode mode) {
   return "read only";
 }
 
+std::string folder_line(const FolderGrant& folder) {
+  return fmt::format("- {} (the person knows it as {}): {}\n", clean_utf8(folder.guest_path),
+                     clean_utf8(folder.host_path), meaning(folder.mode));
+}
+
 std::string folders(const Grants& grants) {
   if (grants.folders.empty())
     return "No folder of the person's computer is granted: work in /tmp of the workspace and answer in "
            "text.\n";
   std::string text = "These folders of the person's computer are granted, and no others:\n";
-  for (const auto& folder : grants.folders)
-    text += fmt::format("- {} (the person knows it as {}): {}\n", clean_utf8(folder.guest_path),
-                        clean_utf8(folder.host_path), meaning(folder.mode));
+  for (const auto& folder : grants.folders) text += folder_line(folder);
   return text;
 }
 
@@ -56,6 +59,12 @@ std::string limits_text(const Limits& limits) {
 }
 
 }  // namespace
+
+std::string new_folders_text(const std::vector<FolderGrant>& folders) {
+  std::string text = "The person has granted more of their computer, from now on:\n";
+  for (const auto& folder : folders) text += folder_line(folder);
+  return text;
+}
 
 std::string system_prompt(const Grants& grants, const Limits& limits, bool attended) {
   std::string text =

@@ -3,13 +3,6 @@
 namespace anchorhold::agent {
 namespace {
 
-FolderMode mode_from(std::string_view text) {
-  // Anything unknown is the strictest.
-  if (text == to_string(FolderMode::read_write)) return FolderMode::read_write;
-  if (text == to_string(FolderMode::read_write_no_delete)) return FolderMode::read_write_no_delete;
-  return FolderMode::read_only;
-}
-
 Json to_json(const Grants& grants) {
   Json folders = Json::array();
   for (const auto& folder : grants.folders)
@@ -26,7 +19,7 @@ Grants grants_from(const Json& json) {
   Grants grants;
   for (const Json& folder : member(json, "folders"))
     grants.folders.push_back(
-        {string_or(folder, "host"), string_or(folder, "guest"), mode_from(string_or(folder, "mode"))});
+        {string_or(folder, "host"), string_or(folder, "guest"), folder_mode_from(string_or(folder, "mode"))});
   for (const Json& host : member(json, "network_hosts")) {
     if (host.is_string()) grants.network_hosts.push_back(host.get<std::string>());
   }
@@ -37,6 +30,12 @@ Grants grants_from(const Json& json) {
 }
 
 }  // namespace
+
+FolderMode folder_mode_from(std::string_view text) {
+  if (text == to_string(FolderMode::read_write)) return FolderMode::read_write;
+  if (text == to_string(FolderMode::read_write_no_delete)) return FolderMode::read_write_no_delete;
+  return FolderMode::read_only;
+}
 
 Json to_json(const TaskSpec& spec) {
   const auto& limits = spec.limits;

@@ -8,6 +8,8 @@
 namespace anchorhold::agent {
 
 Json to_json(const TaskSpec& spec);
+// Anything unknown is the strictest.
+FolderMode folder_mode_from(std::string_view text);
 TaskSpec spec_from_json(const Json& json);
 Json to_json(const std::vector<PlanItem>& plan);
 std::vector<PlanItem> plan_from_json(const Json& json);

@@ -59,6 +59,16 @@ CREATE TABLE output(
 PRAGMA user_version = 1;
 )";
 
+// What was granted after the task was made. Tasks of earlier versions get it when they are opened.
+constexpr const char* granted_table = R"(
+CREATE TABLE IF NOT EXISTS granted(
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  host TEXT NOT NULL,
+  guest TEXT NOT NULL,
+  mode TEXT NOT NULL,
+  told INTEGER NOT NULL DEFAULT 0);
+)";
+
 WallTime from_milliseconds(std::int64_t count) {
   return WallTime(std::chrono::milliseconds(count));
 }
@@ -138,14 +148,6 @@ Status make_absolute(ProviderSpec& provider) {
   return {};
 }
 
-Result<TaskSpec> read_spec(database::Database& database) {
-  auto rows = ANCHORHOLD_TRY(database.prepare("SELECT spec FROM task"));
-  if (!ANCHORHOLD_TRY(rows.step())) return fail(ErrorCode::data_loss, "the task's database holds no task");
-  auto json = parse_json(string_at(rows, 0));
-  if (!json) return fail(ErrorCode::data_loss, "the task's description is damaged: " + json.error().message);
-  return spec_from_json(*json);
-}
-
 Status check_schema(database::Database& database) {
   std::int64_t version = ANCHORHOLD_TRY(database.query_integer("PRAGMA user_version")).value_or(0);
   if (version == schema_version) return {};
@@ -157,6 +159,14 @@ Status check_schema(database::Database& database) {
 }
 
 }  // namespace
+
+Result<TaskSpec> read_spec(database::Database& database) {
+  auto rows = ANCHORHOLD_TRY(database.prepare("SELECT spec FROM task"));
+  if (!ANCHORHOLD_TRY(rows.step())) return fail(ErrorCode::data_loss, "the task's database holds no task");
+  auto json = parse_json(string_at(rows, 0));
+  if (!json) return fail(ErrorCode::data_loss, "the task's description is damaged: " + json.error().message);
+  return spec_from_json(*json);
+}
 
 Result<TaskSummary> read_summary(database::Database& database, const TaskId& id) {
   ANCHORHOLD_CHECK(check_schema(database));
@@ -225,13 +235,22 @@ Result<StoredTask> TaskStore::open_task(const TaskId& id, const Clock& clock) {
         ANCHORHOLD_TRY(database::Database::open(folder / "task.db", database::Database::Mode::read_write));
     ANCHORHOLD_CHECK(check_schema(database));
     ANCHORHOLD_CHECK(database.run("PRAGMA synchronous=FULL"));
+    ANCHORHOLD_CHECK(database.run(granted_table));
     auto spec = ANCHORHOLD_TRY(read_spec(database));
+    for (auto& granted : ANCHORHOLD_TRY(read_granted(database, "")))
+      spec.grants.folders.push_back(std::move(granted));
     return StoredTask(std::make_unique<StoredTask::Progress>(id, std::move(spec), folder, std::move(database),
                                                              std::move(lock), clock));
   };
   auto task = load();
   if (!task) return fail(with_context(task.error(), fmt::format("opening the task {}", id.value())));
   return task;
+}
+
+Status StoredTask::change(const Limits& limits, const ProviderSpec& provider) {
+  ProviderSpec absolute = provider;
+  ANCHORHOLD_CHECK(make_absolute(absolute));
+  return progress_->change_spec(limits, absolute);
 }
 
 Result<TaskSummary> TaskStore::summary(const TaskId& id) const {
@@ -274,6 +293,24 @@ Result<std::vector<TaskSummary>> TaskStore::list(std::vector<std::string>* damag
     return std::tie(a.created, a.id) > std::tie(b.created, b.id);
   });
   return tasks;
+}
+
+Status TaskStore::add_folder(const TaskId& id, const FolderGrant& granted) const {
+  auto folder = folder_of(id);
+  std::error_code error;
+  if (!valid_id(id) || !std::filesystem::is_directory(folder, error)) return no_such_task(id);
+  auto store = [&]() -> Status {
+    auto database =
+        ANCHORHOLD_TRY(database::Database::open(folder / "task.db", database::Database::Mode::read_write));
+    ANCHORHOLD_CHECK(check_schema(database));
+    ANCHORHOLD_CHECK(database.run("PRAGMA synchronous=FULL"));
+    ANCHORHOLD_CHECK(database.run(granted_table));
+    return execute(database, "INSERT INTO granted(host, guest, mode) VALUES (?, ?, ?)", granted.host_path,
+                   granted.guest_path, to_string(granted.mode));
+  };
+  if (auto stored = store(); !stored)
+    return fail(with_context(std::move(stored).error(), fmt::format("changing the task {}", id.value())));
+  return {};
 }
 
 // The lock is held until the folder has a name no reader looks at.

@@ -49,10 +49,12 @@ class Parser {
   void add_json(CLI::App* command) {
     command->add_flag("--json", json_, "One JSON object per line on standard output");
   }
-  static void collect_grants(const CLI::App* command, GuestArguments& into);
+  static void add_grant_options(CLI::App* command);
+  static void collect_grants(const CLI::App* command, std::vector<GrantArgument>& into);
   Status finish();
   Status finish_run();
   Status finish_task();
+  Status finish_sessions();
   Status finish_events();
 
   CLI::App app_{"Runs agent tasks and commands in a sealed virtual machine."};
@@ -82,7 +84,7 @@ Parser::Parser() {
   add_doctor();
 }
 
-void Parser::add_guest_options(CLI::App* command, GuestArguments& into) {
+void Parser::add_grant_options(CLI::App* command) {
   // Read again in collect_grants(), where their order is known.
   for (const auto& [name, mode, text] : grant_options)
     command->add_option(name, "")
@@ -90,6 +92,10 @@ void Parser::add_guest_options(CLI::App* command, GuestArguments& into) {
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->description(text);
+}
+
+void Parser::add_guest_options(CLI::App* command, GuestArguments& into) {
+  add_grant_options(command);
   command->add_option("--image", into.image, "The guest image")->capture_default_str();
   command->add_option("--cpus", into.cpus, "Processors of the guest")->check(CLI::Range(1u, 64u));
   command
@@ -108,12 +114,12 @@ void Parser::add_guest_options(CLI::App* command, GuestArguments& into) {
 }
 
 // CLI11 keeps the values of each option apart; the order of a clash ("-2") is the order on the command line.
-void Parser::collect_grants(const CLI::App* command, GuestArguments& into) {
+void Parser::collect_grants(const CLI::App* command, std::vector<GrantArgument>& into) {
   std::array<std::size_t, grant_options.size()> next{};
   for (const CLI::Option* option : command->parse_order())
     for (std::size_t kind = 0; kind < grant_options.size(); ++kind)
       if (option->check_name(grant_options[kind].name) && next[kind] < option->results().size())
-        into.grants.push_back({option->results()[next[kind]++], grant_options[kind].mode});
+        into.push_back({option->results()[next[kind]++], grant_options[kind].mode});
 }
 
 void Parser::add_run() {
@@ -183,9 +189,21 @@ void Parser::add_sessions() {
     return sub;
   };
   with_id("show", Action::show, "One session: what was asked, allowed and done");
+  auto* grant = with_id("grant", Action::grant, "Give a running session one more folder or file");
+  add_grant_options(grant);
   with_id("stop", Action::stop, "End a session; a task can be resumed")
       ->add_flag("--force", sessions_.force, "Kill its process when it does not end by itself");
   auto* resume = with_id("resume", Action::resume, "Go on with a task that was stopped or interrupted");
+  resume
+      ->add_option("--model", sessions_.model, "Another model: anthropic:NAME, openai:NAME or scripted:FILE")
+      ->type_name("MODEL");
+  resume->add_option("--max-turns", sessions_.max_turns, "Most turns of the model, those before included")
+      ->check(CLI::Range(1u, 100000u));
+  resume->add_option("--max-time")
+      ->type_name("TIME")
+      ->expected(1)
+      ->description("Longest time the task may run, what it ran before included")
+      ->check(duration_validator(sessions_.max_time));
   resume->add_option("--base-url", sessions_.base_url, "Where the model is served now")->type_name("URL");
   resume->add_option("--key-file", sessions_.key_file, "A file that holds the key of the model")
       ->type_name("FILE");
@@ -266,9 +284,20 @@ const CLI::App* deepest(const CLI::App* app) {
   return chosen.empty() ? app : deepest(chosen.front());
 }
 
+Status check_model(const std::string& model, const CLI::App* command) {
+  if (model.empty()) return {};
+  std::size_t colon = model.find(':');
+  std::string kind = model.substr(0, colon);
+  if ((kind == "anthropic" || kind == "openai" || kind == "scripted") && colon != std::string::npos &&
+      colon + 1 < model.size())
+    return {};
+  return usage_error(fmt::format("--model is anthropic:NAME, openai:NAME or scripted:FILE, not '{}'", model),
+                     command);
+}
+
 Status Parser::finish_run() {
   auto* command = app_.get_subcommand("run");
-  collect_grants(command, run_.guest);
+  collect_grants(command, run_.guest.grants);
   if (run_.argv.empty() || run_.argv.front().empty())
     return usage_error("run needs a command after --: anchorhold run [OPTIONS] -- COMMAND [ARG]...", command);
   for (const auto& entry : environment_) {
@@ -282,18 +311,21 @@ Status Parser::finish_run() {
 
 Status Parser::finish_task() {
   auto* command = app_.get_subcommand("task");
-  collect_grants(command, task_.guest);
+  collect_grants(command, task_.guest.grants);
   if (task_.prompt.empty() && task_.prompt_file.empty() && !task_.model.starts_with("scripted:"))
     return usage_error("task needs a wish: anchorhold task \"...\", or --file FILE", command);
-  if (!task_.model.empty()) {
-    std::size_t colon = task_.model.find(':');
-    std::string kind = task_.model.substr(0, colon);
-    if ((kind != "anthropic" && kind != "openai" && kind != "scripted") || colon == std::string::npos ||
-        colon + 1 == task_.model.size())
-      return usage_error(
-          fmt::format("--model is anthropic:NAME, openai:NAME or scripted:FILE, not '{}'", task_.model),
-          command);
-  }
+  return check_model(task_.model, command);
+}
+
+Status Parser::finish_sessions() {
+  if (sessions_.action == SessionsCommand::Action::resume)
+    return check_model(sessions_.model, deepest(&app_));
+  if (sessions_.action != SessionsCommand::Action::grant) return {};
+  const auto* command = deepest(&app_);
+  collect_grants(command, sessions_.grants);
+  if (sessions_.grants.empty())
+    return usage_error("sessions grant needs a folder or a file: --ro PATH, --rw PATH or --rw-no-delete PATH",
+                       command);
   return {};
 }
 
@@ -364,6 +396,7 @@ Result<std::variant<Arguments, HelpText>> Parser::parse(const std::vector<std::s
     ANCHORHOLD_CHECK(finish_task());
     arguments.command = task_;
   } else if (app_.got_subcommand("sessions")) {
+    ANCHORHOLD_CHECK(finish_sessions());
     arguments.command = sessions_;
   } else if (app_.got_subcommand("events")) {
     ANCHORHOLD_CHECK(finish_events());

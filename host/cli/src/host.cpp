@@ -41,11 +41,14 @@ void tell_once(Console& console, const std::string& marker, const std::string& t
 
 }  // namespace
 
+std::string describe(const mounts::Grant& grant) {
+  return fmt::format("{} {} → {}", mounts::to_string(grant.mode), one_line(grant.host_path.string(), 1000),
+                     grant.guest_path());
+}
+
 std::vector<std::string> describe(const std::vector<mounts::Grant>& grants) {
   std::vector<std::string> lines;
-  for (const auto& grant : grants)
-    lines.push_back(fmt::format("{} {} → {}", mounts::to_string(grant.mode),
-                                one_line(grant.host_path.string(), 1000), grant.guest_path()));
+  for (const auto& grant : grants) lines.push_back(describe(grant));
   return lines;
 }
 

@@ -37,6 +37,7 @@ class Host {
 };
 
 // "rw /home/a/report → /mnt/report", for people.
+std::string describe(const mounts::Grant& grant);
 std::vector<std::string> describe(const std::vector<mounts::Grant>& grants);
 
 }  // namespace anchorhold::cli

@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "host.h"
 #include "session/session_store.h"
+#include "session_door.h"
 #include "terminal.h"
 
 namespace anchorhold::cli {
@@ -20,6 +21,8 @@ using session::OutputStream;
 
 // The guest ends a command at its time limit; the host ends the guest if that did not happen this much later.
 constexpr std::chrono::milliseconds host_time_allowance = std::chrono::seconds(10);
+// And the hypervisor ends the machine, whatever host and guest think, this much later still.
+constexpr std::chrono::milliseconds machine_time_allowance = std::chrono::seconds(30);
 
 std::string title_of(const std::vector<std::string>& argv) {
   std::string title;
@@ -174,6 +177,7 @@ Result<int> Run::command_in(session::Session& session, session::Guest& guest) {
     std::lock_guard lock(mutex_);
     exec_ = nullptr;
   }
+  if (guest.reached_wall_time()) timed_out_ = true;
   session.exec_ended(guest, exec->id(), status);
   if (!status && !timed_out_ && ended_by_ == 0)
     return fail(with_context(std::move(status).error(), "the command was cut off"));
@@ -208,6 +212,9 @@ Result<int> run_command(const RunCommand& command, Console& console, Signals& si
   spec.id = SessionId(new_short_id());
   spec.grants = ANCHORHOLD_TRY(Host::resolve_grants(command.guest.grants));
   spec.guest = Host::guest_spec(command.guest);
+  // Whatever else fails, the machine does not outlive the command's time by much.
+  if (command.timeout)
+    spec.guest.wall_time = spec.guest.boot_limit + *command.timeout + machine_time_allowance;
   session::SessionRecord record;
   record.id = spec.id;
   record.kind = session::SessionKind::run;
@@ -224,10 +231,13 @@ Result<int> run_command(const RunCommand& command, Console& console, Signals& si
   };
   auto session = session::Session::open(std::move(spec), host->session_parts(command.guest));
   if (!session) return finish(fail(std::move(session).error()));
+  auto door = open_door(**session, {}, console, host->clock());
+  if (!door) return finish(fail(std::move(door).error()));
   Run run(command, *host);
   signals.set_handler([&run](int number) { run.signalled(number); });
   auto result = run.go(**session);
   (*session)->close("the command ended");
+  door->reset();
   signals.set_handler({});
   return finish(std::move(result));
 }

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "commands.h"
+#include "session/control.h"
 #include "session/session_store.h"
 #include "task.h"
 #include "task_view.h"
@@ -103,6 +104,21 @@ Result<int> show(const SessionRecord& record, Console& console) {
   return exit_status::ok;
 }
 
+Result<int> grant(const SessionRecord& record, const std::vector<GrantArgument>& grants, Console& console) {
+  auto client = ANCHORHOLD_TRY(session::ControlClient::connect(record.id));
+  for (const auto& argument : grants) {
+    auto granted = ANCHORHOLD_TRY(client.grant(argument.path, argument.mode));
+    console.object(Json{{"type", "granted"},
+                        {"id", record.id.value()},
+                        {"mode", mounts::to_string(argument.mode)},
+                        {"host_path", granted.host_path.string()},
+                        {"guest_path", granted.guest_path}});
+    console.line(fmt::format("session {}: {} {} → {}", record.id.value(), mounts::to_string(argument.mode),
+                             one_line(granted.host_path.string(), 1000), one_line(granted.guest_path, 1000)));
+  }
+  return exit_status::ok;
+}
+
 bool wait_for_end(int pidfd, milliseconds limit) {
   pollfd waited{pidfd, POLLIN, 0};
   return poll(&waited, 1, static_cast<int>(limit.count())) > 0;
@@ -157,6 +173,8 @@ Result<int> run_sessions_command(const SessionsCommand& command, Console& consol
       break;
     case Action::show:
       return show(record, console);
+    case Action::grant:
+      return grant(record, command.grants, console);
     case Action::stop:
       return stop(record, command.force, console);
     case Action::remove:

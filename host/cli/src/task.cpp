@@ -15,12 +15,16 @@
 #include "session/file_access.h"
 #include "session/session_store.h"
 #include "session/workspace.h"
+#include "session_door.h"
 #include "task_view.h"
 
 namespace anchorhold::cli {
 namespace {
 
 constexpr std::size_t max_prompt_bytes = 1 << 20;
+
+// What ends a task at its time limit needs a moment; after this the machine is ended in any case.
+constexpr std::chrono::milliseconds machine_time_allowance = std::chrono::minutes(2);
 
 // What a script's task is called when nobody gave it a wish.
 constexpr std::string_view scripted_prompt = "Follow the script.";
@@ -58,10 +62,7 @@ Result<agent::ProviderSpec> provider_spec(const TaskCommand& command) {
 agent::Grants task_grants(const std::vector<mounts::Grant>& grants, const session::GuestSpec& guest) {
   agent::Grants granted;
   for (const auto& grant : grants) {
-    auto mode = grant.mode == mounts::Mode::ro   ? agent::FolderMode::read_only
-                : grant.mode == mounts::Mode::rw ? agent::FolderMode::read_write
-                                                 : agent::FolderMode::read_write_no_delete;
-    granted.folders.push_back({grant.host_path.string(), grant.guest_path(), mode});
+    granted.folders.push_back({grant.host_path.string(), grant.guest_path(), folder_mode(grant.mode)});
   }
   granted.cpus = guest.cpus;
   granted.memory = guest.memory;
@@ -169,6 +170,9 @@ Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> g
   spec.task = task.id();
   spec.grants = std::move(grants);
   spec.guest = Host::guest_spec(guest);
+  // The task's own limit ends it; this ends the machine of a task that does not notice.
+  if (auto limit = task.spec().limits.wall_time; limit.count() > 0)
+    spec.guest.wall_time = limit + machine_time_allowance;
   session::SessionRecord record;
   record.id = spec.id;
   record.kind = session::SessionKind::task;
@@ -184,8 +188,13 @@ Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> g
 
   TaskStop stop(console, signals);
   Result<agent::TaskOutcome> outcome = fail(ErrorCode::internal, "the task was not run");
-  if (auto session = session::Session::open(std::move(spec), host.session_parts(guest)); !session) {
+  auto session = session::Session::open(std::move(spec), host.session_parts(guest));
+  Result<std::unique_ptr<session::ControlServer>> door;
+  if (session) door = open_door(**session, task.id(), console, host.clock());
+  if (!session) {
     outcome = fail(std::move(session).error());
+  } else if (!door) {
+    outcome = fail(std::move(door).error());
   } else {
     SerialExecutor timer("task timer");
     session::SessionWorkspace workspace(**session);
@@ -206,6 +215,7 @@ Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> g
       };
     outcome = agent::run_task(task, parts, stop.token());
     (*session)->close("the task ended");
+    door->reset();
   }
   console.progress("");
   if (auto status = store.end(record.id, describe_end(outcome), host.clock()); !status)
@@ -254,8 +264,20 @@ Result<int> resume_task(const TaskId& id, const SessionsCommand& command, Consol
                               spec.grants.folders[i].guest_path),
                   "put the granted folders back where they were");
   agent::ProviderSpec provider = spec.provider;
+  if (!command.model.empty()) {
+    // Another kind of model is served elsewhere and has another key.
+    auto kind = [](const std::string& model) { return model.substr(0, model.find(':')); };
+    if (kind(command.model) != kind(provider.model)) provider = {};
+    provider.model = command.model;
+  }
   if (!command.base_url.empty()) provider.base_url = command.base_url;
   if (!command.key_file.empty()) provider.key_file = std::filesystem::absolute(command.key_file);
+  agent::Limits limits = spec.limits;
+  if (command.max_turns) limits.turns = *command.max_turns;
+  if (command.max_time) limits.wall_time = *command.max_time;
+  ANCHORHOLD_TRY(agent::make_provider(provider));  // before anything is stored
+  ANCHORHOLD_CHECK(task.change(limits, provider));
+  provider = spec.provider;
   return run_stored_task(std::move(task), std::move(grants), provider, guest, *host, signals);
 }
 

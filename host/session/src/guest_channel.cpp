@@ -5,40 +5,10 @@
 #include <poll.h>
 #include <string.h>
 
+#include "status_codes.h"
+
 namespace anchorhold::session {
 namespace {
-
-ErrorCode code_of(grpc::StatusCode code) {
-  switch (code) {
-    case grpc::StatusCode::INVALID_ARGUMENT:
-    case grpc::StatusCode::OUT_OF_RANGE:
-      return ErrorCode::invalid_argument;
-    case grpc::StatusCode::NOT_FOUND:
-      return ErrorCode::not_found;
-    case grpc::StatusCode::ALREADY_EXISTS:
-      return ErrorCode::already_exists;
-    case grpc::StatusCode::PERMISSION_DENIED:
-    case grpc::StatusCode::UNAUTHENTICATED:
-      return ErrorCode::permission_denied;
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      return ErrorCode::resource_exhausted;
-    case grpc::StatusCode::FAILED_PRECONDITION:
-      return ErrorCode::failed_precondition;
-    case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::ABORTED:
-      return ErrorCode::unavailable;
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return ErrorCode::deadline_exceeded;
-    case grpc::StatusCode::CANCELLED:
-      return ErrorCode::cancelled;
-    case grpc::StatusCode::DATA_LOSS:
-      return ErrorCode::data_loss;
-    case grpc::StatusCode::UNIMPLEMENTED:
-      return ErrorCode::unsupported;
-    default:
-      return ErrorCode::internal;
-  }
-}
 
 ExecStatus::Cause cause_of(wire::ExecStatus::Cause cause) {
   using C = ExecStatus::Cause;

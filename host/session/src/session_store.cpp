@@ -152,6 +152,16 @@ Status SessionStore::begin(SessionRecord record, const Clock& clock) {
   return transaction.commit();
 }
 
+Status SessionStore::set_grants(const SessionId& id, const std::vector<std::string>& grants,
+                                const Clock& clock) {
+  auto statement =
+      ANCHORHOLD_TRY(state_->database.prepare("UPDATE session SET grants = ?, changed_ns = ? WHERE id = ?"));
+  statement.bind(1, std::string_view(to_json(grants)))
+      .bind(2, to_ns(clock.wall()))
+      .bind(3, std::string_view(id.value()));
+  return statement.run();
+}
+
 Status SessionStore::end(const SessionId& id, std::string_view how, const Clock& clock) {
   auto statement = ANCHORHOLD_TRY(
       state_->database.prepare("UPDATE session SET state = ?, end = ?, changed_ns = ? WHERE id = ?"));

@@ -159,6 +159,8 @@ class StoredTask;  // agent/task_store.h
 // call is run twice. An Error means that the store failed; everything else is an outcome.
 Result<TaskOutcome> run_task(StoredTask& task, const TaskParts& parts, std::stop_token stop);
 
+// What the model is told when these were granted while it works; pure.
+std::string new_folders_text(const std::vector<FolderGrant>& folders);
 // The system prompt for these grants; pure. `attended`: somebody can answer ask_user.
 std::string system_prompt(const Grants& grants, const Limits& limits, bool attended);
 

@@ -65,6 +65,9 @@ class StoredTask {
   // Part of a call's full output. not_found: there is none.
   Result<std::string> read_output(std::uint64_t call, std::uint64_t offset, std::size_t max_bytes) const;
 
+  // Other limits, or another place or name of its model, from its next run on.
+  Status change(const Limits& limits, const ProviderSpec& provider);
+
   // What the loop writes through; private to this room.
   class Progress;
   Progress& progress();
@@ -87,6 +90,9 @@ class TaskStore {
   // Newest first; does not need the lock. Damaged tasks are left out and named in `damaged`.
   Result<std::vector<TaskSummary>> list(std::vector<std::string>* damaged = nullptr) const;
   Result<TaskSummary> summary(const TaskId& id) const;
+  // One folder more, also while another thread or process runs the task: its model is told before it is asked
+  // the next time, and the folder is among the task's when it is opened again.
+  Status add_folder(const TaskId& id, const FolderGrant& folder) const;
   // unavailable while it runs.
   Status remove(const TaskId& id);
 

@@ -52,12 +52,17 @@ struct TaskCommand {
 };
 
 struct SessionsCommand {
-  enum class Action { list, show, stop, resume, remove };
+  enum class Action { list, show, grant, stop, resume, remove };
   Action action = Action::list;
   std::string id;
-  bool force = false;    // stop: kill when it does not end by itself
-  std::string base_url;  // resume: these may have moved since
+  std::vector<GrantArgument> grants;  // grant: in the order they were given
+  bool force = false;                 // stop: kill when it does not end by itself
+  // resume: what is to be different from now on; empty: as it was.
+  std::string model;
+  std::string base_url;
   std::filesystem::path key_file;
+  std::optional<unsigned> max_turns;
+  std::optional<std::chrono::milliseconds> max_time;
 };
 
 struct EventsCommand {

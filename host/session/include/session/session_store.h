@@ -51,6 +51,8 @@ class SessionStore {
   // Owner, state and times are set here: this process runs it from now on. For an id that is known (a task
   // that is resumed) the record is taken over; unavailable when another living process runs it.
   Status begin(SessionRecord record, const Clock& clock);
+  // What it is granted now.
+  Status set_grants(const SessionId& id, const std::vector<std::string>& grants, const Clock& clock);
   Status end(const SessionId& id, std::string_view how, const Clock& clock);
 
   // A record says running only while its process lives.
