@@ -63,7 +63,7 @@ Status answered(const Place& place, const KeeperAnswer& answer) {
   if (answer.error == EACCES && place.grant->mode == Mode::rw_no_delete)
     hint = "the folder was granted so that nothing that was there before can be removed";
   if (answer.error == EDQUOT)
-    hint = "what would be overwritten cannot be kept any more: the quota is used up";
+    hint = "a quota of the folder is used up: see what was kept, or end the session";
   return fail_errno(answer.error, place.shown, std::move(hint));
 }
 
@@ -122,6 +122,9 @@ class Writer {
   }
 
   Status fill(int file, std::string_view bytes) {
+    auto request = make_request(Verb::account);
+    request.size = bytes.size();
+    ANCHORHOLD_CHECK(answered(place_, ask(request, {})));
     auto written = write_all(file, std::as_bytes(std::span(bytes)));
     if (written && fsync(file) != 0) written = fail_errno(errno, "writing");
     if (!written) return fail(with_context(written.error(), place_.shown));

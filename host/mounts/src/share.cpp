@@ -26,6 +26,20 @@ void add_common_arguments(std::vector<std::string>& argv, const std::string& nam
   if (spec.allow_weak) argv.push_back("--allow-weak");
 }
 
+void add_limits(std::vector<std::string>& argv, const ShareLimits& limits) {
+  auto add = [&](const char* option, std::uint64_t value) {
+    if (value != 0) argv.insert(argv.end(), {option, std::to_string(value)});
+  };
+  if (limits.no_bulk_guard)
+    argv.insert(argv.end(), {"--bulk-changes", "0"});
+  else
+    add("--bulk-changes", limits.bulk_changes);
+  add("--answer-seconds", static_cast<std::uint64_t>(limits.answer.count()));
+  add("--max-bytes", limits.bytes_written);
+  add("--max-files", limits.files);
+  if (limits.refuse_escaping_symlinks) argv.push_back("--refuse-escaping-symlinks");
+}
+
 }  // namespace
 
 std::string_view to_string(ShareProcess process) {
@@ -67,6 +81,7 @@ Status Share::State::start_keeper() {
   add_common_arguments(spawn.argv, name, mode, only_file, spec);
   if (spec.ledger_quota != 0)
     spawn.argv.insert(spawn.argv.end(), {"--quota", std::to_string(spec.ledger_quota)});
+  add_limits(spawn.argv, spec.limits);
   spawn.descriptors = {{2, 2}, {root.get(), keeper_fd::root}};
   std::vector<UniqueFd> theirs;
   for (int i = 0; i < keeper_clients; ++i) {
@@ -147,6 +162,10 @@ Result<AccessibleGrant> Share::accessible() const {
   grant.hidden = state_->hidden;
   grant.keeper = state_->tools;
   return grant;
+}
+
+void Share::answer(std::uint64_t question, Verdict verdict) {
+  if (state_->keeper) state_->keeper->answer({question, verdict});
 }
 
 pid_t Share::pid(ShareProcess process) const {

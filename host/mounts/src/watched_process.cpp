@@ -6,6 +6,7 @@
 #include <chrono>
 #include <fmt/format.h>
 #include <future>
+#include <mutex>
 #include <optional>
 #include <poll.h>
 #include <signal.h>
@@ -57,6 +58,10 @@ struct WatchedProcess::State {
   std::thread thread;
   std::atomic<pid_t> pid{-1};
 
+  std::mutex answer_mutex;
+  UniqueFd answers;  // the reports' socket, for the way back
+  std::uint64_t open_question = 0;
+
   // Everything below belongs to the thread.
   UniqueFd reports;
   bool was_ready = false;
@@ -65,6 +70,8 @@ struct WatchedProcess::State {
 
   void run();
   bool take_report();
+  bool take_question(const Report& report);
+  void send_answer(const Answered& answer);
   void notify(ShareNotice notice);
   void end(Child& child, bool wanted);
 };
@@ -96,6 +103,7 @@ void WatchedProcess::State::run() {
   auto sockets = socket_pair(SOCK_SEQPACKET);
   if (!sockets) return ready.set_value(fail(sockets.error()));
   reports = std::move(sockets->first);
+  if (auto copy = duplicate(reports.get())) answers = std::move(*copy);
   spec.spawn.descriptors.push_back({sockets->second.get(), spec.reports_fd});
   auto child = Child::spawn(spec.spawn);
   if (!child) return ready.set_value(fail(child.error()));
@@ -130,13 +138,43 @@ bool WatchedProcess::State::take_report() {
     if (!std::exchange(was_ready, true)) ready.set_value({});
     return true;
   }
+  if ((*report)->kind == ReportKind::question && !take_question(**report)) return true;
   if ((*report)->kind == ReportKind::fatal) last_words = (*report)->reason;
   bool pass = throttle.pass();
-  if (!pass) return true;
+  if (!pass) {
+    if ((*report)->question != 0) send_answer({(*report)->question, Verdict::deny});
+    return true;
+  }
   if (auto suppressed = throttle.take_suppressed(); suppressed > 0)
     notify({.kind = ShareNotice::Kind::suppressed, .report = {.lost = suppressed}});
-  notify({.kind = ShareNotice::Kind::report, .report = std::move(**report)});
+  auto kind = (*report)->kind == ReportKind::question ? ShareNotice::Kind::question : ShareNotice::Kind::report;
+  notify({.kind = kind, .report = std::move(**report)});
   return true;
+}
+
+// One at a time: a process that was taken over cannot put a heap of questions before a person.
+bool WatchedProcess::State::take_question(const Report& report) {
+  {
+    std::lock_guard lock(answer_mutex);
+    if (open_question == 0) {
+      open_question = report.question;
+      return true;
+    }
+  }
+  send_answer({report.question, Verdict::deny});
+  return false;
+}
+
+void WatchedProcess::State::send_answer(const Answered& answer) {
+  std::string bytes = encode_answer(answer);
+  std::lock_guard lock(answer_mutex);
+  if (open_question == answer.question) open_question = 0;
+  // Whoever does not take an answer waits in vain, and then it is a no.
+  (void)!::send(answers.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void WatchedProcess::answer(const Answered& answer) {
+  state_->send_answer(answer);
 }
 
 void WatchedProcess::State::notify(ShareNotice notice) {
@@ -146,6 +184,8 @@ void WatchedProcess::State::notify(ShareNotice notice) {
 }
 
 void WatchedProcess::State::end(Child& child, bool wanted) {
+  // Whoever waits for a person need not wait any longer.
+  if (wanted) send_answer({0, Verdict::deny});
   // A keeper ends by itself when its last client is gone, with its journal closed.
   if (wanted && spec.process != ShareProcess::keeper) child.kill(SIGTERM);
   if (!child.wait(end_limit)) child.kill(SIGKILL);

@@ -28,6 +28,8 @@ class WatchedProcess {
   ~WatchedProcess();
 
   pid_t pid() const;
+  // To a question it asked. Safe from any thread; one that is no longer asked is let be.
+  void answer(const Answered& answer);
 
  private:
   struct State;

@@ -4,7 +4,9 @@
 //   anchorhold-fsd --name NAME --mode ro|rw|rw-no-delete [--only-file NAME] [--hidden PATTERN]…
 //   [--allow-weak] anchorhold-keeper --name NAME --mode rw|rw-no-delete --ledger FOLDER --clients N
 //   [--only-file NAME]
-//                     [--hidden PATTERN]… [--quota BYTES] [--allow-weak]
+//                     [--hidden PATTERN]… [--quota BYTES] [--bulk-changes N] [--bulk-seconds N]
+//                     [--answer-seconds N] [--max-bytes N] [--max-files N] [--refuse-escaping-symlinks]
+//                     [--allow-weak]
 //
 //   anchorhold-spares --count N [--allow-weak]
 //

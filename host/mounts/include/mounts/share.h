@@ -3,6 +3,7 @@
 // guest. How the programs are started: mounts/programs.h.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -24,6 +25,7 @@ std::string_view to_string(ShareProcess process);
 struct ShareNotice {
   enum class Kind {
     report,      // what the process said, in report
+    question,    // a change waits for an answer: Share::answer() with report.question
     suppressed,  // the process said more than a person could read; count of what was left out in report.lost
     ended,  // the process is gone without having been asked to. A guest's device cannot be attached again.
   };
@@ -34,10 +36,21 @@ struct ShareNotice {
   std::string cause{};  // ended: the true cause, one line
 };
 
+// What a session may do in one grant before it is refused, or a person is asked. 0: the keeper's own default.
+struct ShareLimits {
+  std::uint32_t bulk_changes = 0;  // removals and rewrites of old things in a minute, before a person is asked
+  bool no_bulk_guard = false;
+  std::chrono::seconds answer{0};  // how long a change waits for the answer
+  std::uint64_t bytes_written = 0;
+  std::uint64_t files = 0;
+  bool refuse_escaping_symlinks = false;
+};
+
 struct ShareSpec {
   std::filesystem::path ledger_folder{};  // one for each grant and session; made here (0700); unused under ro
   std::vector<std::string> hidden{};      // empty: the standard list
   std::uint64_t ledger_quota = 0;         // bytes; 0: the keeper's default
+  ShareLimits limits{};
   bool allow_weak = false;                // see SealPolicy
   // Called on a thread of the share; must not block for long and must not call back into it.
   std::function<void(const ShareNotice&)> on_notice{};
@@ -54,6 +67,9 @@ class Share {
   // for one guest's hypervisor, and returns when it is sealed. A reader of an earlier guest is ended first.
   Status serve_guest(const std::filesystem::path& socket_path);
   void end_guest();
+
+  // Safe from any thread. The same question answered twice, or one nobody asks any more: nothing happens.
+  void answer(std::uint64_t question, Verdict verdict);
 
   // For FileAccess: the same grant through the same keeper.
   Result<AccessibleGrant> accessible() const;

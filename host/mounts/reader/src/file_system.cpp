@@ -34,6 +34,7 @@ FileSystem::FileSystem(FileSystemSpec spec, std::unique_ptr<NodeTable> nodes, bo
                        Notices& notices)
     : own_descriptors_(std::move(spec.own_descriptors)),
       keeper_(spec.keeper),
+      written_(spec.keeper),
       hidden_(std::move(spec.hidden)),
       only_file_(std::move(spec.only_file)),
       on_network_(on_network),
@@ -60,9 +61,12 @@ Outcome<NodeRef> FileSystem::find_folder(std::uint64_t id) const {
   return node;
 }
 
-bool FileSystem::visible(const NodeRef& parent, std::string_view name) const {
+// A hidden name exists for the guest when the session itself made what has it; the keeper knows.
+bool FileSystem::visible(const NodeRef& parent, int folder, std::string_view name) const {
   if (!only_file_.empty() && parent == nodes_->root() && name != only_file_) return false;
-  return !hidden_.hides(name);
+  if (!hidden_.hides(name)) return true;
+  if (!keeper_ || !is_valid_name(name)) return false;
+  return keeper_->ask(make_request(Verb::look_up_own, name), std::span(&folder, 1)).error == 0;
 }
 
 Outcome<FileSystem::Entry> FileSystem::enter(const NodeRef& parent, const SharedFd& folder,
@@ -78,8 +82,8 @@ Outcome<FileSystem::Entry> FileSystem::enter(const NodeRef& parent, const Shared
 Outcome<FileSystem::Entry> FileSystem::lookup(std::uint64_t parent_id, std::string_view name) {
   if (auto valid = check_name("FUSE_LOOKUP", name); !valid) return refuse(valid.error());
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
-  if (!visible(parent, name)) return refuse(ENOENT);
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
+  if (!visible(parent, folder->get(), name)) return refuse(ENOENT);
   return enter(parent, folder, name);
 }
 

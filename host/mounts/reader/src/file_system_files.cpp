@@ -91,11 +91,22 @@ Outcome<std::size_t> FileSystem::read(std::uint64_t handle, std::uint64_t offset
   });
 }
 
+Outcome<void> FileSystem::account(const FileHandle& file, std::uint64_t bytes) {
+  int error = written_.take(bytes);
+  if (error == 0) return {};
+  if (error == EDQUOT)
+    notices_.refused("write", nodes_->path(file.node, {}), error, "the quota of written bytes is used up");
+  return refuse(error);
+}
+
 Outcome<std::size_t> FileSystem::write(std::uint64_t handle, std::uint64_t offset, std::span<iovec> from,
                                        bool append) {
   auto file = ANCHORHOLD_OUTCOME(handles_.file(handle));
   if (!file->writable) return refuse(EBADF);
   if (!is_offset(offset)) return refuse(EFBIG);
+  std::uint64_t bytes = 0;
+  for (const auto& segment : from) bytes += segment.iov_len;
+  if (auto accounted = account(*file, bytes); !accounted) return refuse(accounted.error());
   // What the guest appends goes to the end as it is on the host, where others may have appended too.
   int flags = append ? RWF_APPEND : 0;
   return transfer_all(from, [&](std::span<iovec> segments, std::size_t done) {
@@ -133,9 +144,13 @@ Outcome<std::size_t> FileSystem::copy_range(std::uint64_t from, std::uint64_t fr
   auto target = ANCHORHOLD_OUTCOME(handles_.file(to));
   if (!target->writable) return refuse(EBADF);
   if (!is_offset(from_offset) || !is_offset(to_offset)) return refuse(EINVAL);
+  // A program may ask for more than there is, and is asked to pay for what there is.
+  auto info = ANCHORHOLD_OUTCOME(nodes_->stat_descriptor(source->descriptor.get()));
+  length = std::min<std::uint64_t>({length, max_copy_bytes, info.stx_size - std::min<std::uint64_t>(info.stx_size, from_offset)});
+  if (auto accounted = account(*target, length); !accounted) return refuse(accounted.error());
   off64_t in = static_cast<off64_t>(from_offset), out = static_cast<off64_t>(to_offset);
   ssize_t count = copy_file_range(source->descriptor.get(), &in, target->descriptor.get(), &out,
-                                  static_cast<std::size_t>(std::min(length, max_copy_bytes)), 0);
+                                  static_cast<std::size_t>(length), 0);
   if (count < 0) return refuse(errno);
   return static_cast<std::size_t>(count);
 }
@@ -193,7 +208,7 @@ Outcome<void> FileSystem::list(std::uint64_t handle, std::uint64_t position, boo
       bool itself = name == "." || name == "..";
       Listed listed{name, kernel.inode, kernel.type, kernel.position, nullptr};
       Entry entry;
-      bool gone = !itself && !visible(folder->node, name);
+      bool gone = !itself && !visible(folder->node, folder->descriptor.get(), name);
       if (with_attributes && !itself && !gone) {
         auto info = nodes_->stat_at(folder->descriptor.get(), std::string(name));
         gone = !info && info.error() == ENOENT;

@@ -20,6 +20,7 @@
 #include "reader/node_table.h"
 #include "reader/notices.h"
 #include "reader/outcome.h"
+#include "reader/write_account.h"
 
 namespace anchorhold::mounts {
 
@@ -117,7 +118,8 @@ class FileSystem {
   FileSystem(FileSystemSpec spec, std::unique_ptr<NodeTable> nodes, bool on_network, Notices& notices);
   Outcome<NodeRef> find_folder(std::uint64_t id) const;
   Outcome<void> check_name(std::string_view operation, std::string_view name);
-  bool visible(const NodeRef& parent, std::string_view name) const;
+  bool visible(const NodeRef& parent, int folder, std::string_view name) const;
+  Outcome<void> account(const FileHandle& file, std::uint64_t bytes);
   Outcome<KeeperAnswer> ask(const NodeRef& node, std::string_view name, const RequestHeader& request,
                             std::span<const int> descriptors, std::string_view payload = {});
   Outcome<Entry> enter(const NodeRef& parent, const SharedFd& folder, std::string_view name);
@@ -131,6 +133,7 @@ class FileSystem {
 
   UniqueFd own_descriptors_;
   KeeperClient* keeper_;
+  WriteAccount written_;
   HiddenNames hidden_;
   std::string only_file_;
   bool on_network_;
