@@ -1,5 +1,6 @@
 #include "reader/file_system.h"
 
+#include <array>
 #include <charconv>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -62,11 +63,12 @@ Outcome<NodeRef> FileSystem::find_folder(std::uint64_t id) const {
 }
 
 // A hidden name exists for the guest when the session itself made what has it; the keeper knows.
-bool FileSystem::visible(const NodeRef& parent, int folder, std::string_view name) const {
+bool FileSystem::visible(const NodeRef& parent, std::string_view name) const {
   if (!only_file_.empty() && parent == nodes_->root() && name != only_file_) return false;
   if (!hidden_.hides(name)) return true;
   if (!keeper_ || !is_valid_name(name)) return false;
-  return keeper_->ask(make_request(Verb::look_up_own, name), std::span(&folder, 1)).error == 0;
+  auto folder = nodes_->descriptor(parent);
+  return folder && keeper_->ask(make_request(Verb::look_up_own, name), std::array{(*folder)->get()}).error == 0;
 }
 
 Outcome<FileSystem::Entry> FileSystem::enter(const NodeRef& parent, const SharedFd& folder,
@@ -82,8 +84,8 @@ Outcome<FileSystem::Entry> FileSystem::enter(const NodeRef& parent, const Shared
 Outcome<FileSystem::Entry> FileSystem::lookup(std::uint64_t parent_id, std::string_view name) {
   if (auto valid = check_name("FUSE_LOOKUP", name); !valid) return refuse(valid.error());
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
+  if (!visible(parent, name)) return refuse(ENOENT);
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
-  if (!visible(parent, folder->get(), name)) return refuse(ENOENT);
   return enter(parent, folder, name);
 }
 

@@ -146,7 +146,8 @@ Outcome<std::size_t> FileSystem::copy_range(std::uint64_t from, std::uint64_t fr
   if (!is_offset(from_offset) || !is_offset(to_offset)) return refuse(EINVAL);
   // A program may ask for more than there is, and is asked to pay for what there is.
   auto info = ANCHORHOLD_OUTCOME(nodes_->stat_descriptor(source->descriptor.get()));
-  length = std::min<std::uint64_t>({length, max_copy_bytes, info.stx_size - std::min<std::uint64_t>(info.stx_size, from_offset)});
+  std::uint64_t there = info.stx_size > from_offset ? info.stx_size - from_offset : 0;
+  length = std::min({length, max_copy_bytes, there});
   if (auto accounted = account(*target, length); !accounted) return refuse(accounted.error());
   off64_t in = static_cast<off64_t>(from_offset), out = static_cast<off64_t>(to_offset);
   ssize_t count = copy_file_range(source->descriptor.get(), &in, target->descriptor.get(), &out,
@@ -208,7 +209,7 @@ Outcome<void> FileSystem::list(std::uint64_t handle, std::uint64_t position, boo
       bool itself = name == "." || name == "..";
       Listed listed{name, kernel.inode, kernel.type, kernel.position, nullptr};
       Entry entry;
-      bool gone = !itself && !visible(folder->node, folder->descriptor.get(), name);
+      bool gone = !itself && !visible(folder->node, name);
       if (with_attributes && !itself && !gone) {
         auto info = nodes_->stat_at(folder->descriptor.get(), std::string(name));
         gone = !info && info.error() == ENOENT;

@@ -118,7 +118,7 @@ class FileSystem {
   FileSystem(FileSystemSpec spec, std::unique_ptr<NodeTable> nodes, bool on_network, Notices& notices);
   Outcome<NodeRef> find_folder(std::uint64_t id) const;
   Outcome<void> check_name(std::string_view operation, std::string_view name);
-  bool visible(const NodeRef& parent, int folder, std::string_view name) const;
+  bool visible(const NodeRef& parent, std::string_view name) const;
   Outcome<void> account(const FileHandle& file, std::uint64_t bytes);
   Outcome<KeeperAnswer> ask(const NodeRef& node, std::string_view name, const RequestHeader& request,
                             std::span<const int> descriptors, std::string_view payload = {});
