@@ -56,7 +56,7 @@ Check judge_user_namespaces(const DoctorFacts& facts) {
   constexpr const char* name = "user-namespaces";
   if (facts.user_namespace_error == 0) return passed(name, "user namespaces can be made");
   std::string what =
-      fmt::format("user namespaces cannot be made ({}){}: images can be built by root only",
+      fmt::format("user namespaces cannot be made ({}){}: an image is built through fakechroot instead",
                   std::strerror(facts.user_namespace_error),
                   facts.user_namespace_limits.empty() ? "" : ", " + facts.user_namespace_limits);
   return {name, CheckStatus::warn, what,
