@@ -54,7 +54,7 @@ class World {
  private:
   std::unique_ptr<Keeper> make(Mode mode, const char* ledger_folder) {
     auto tree = Tree::open(descriptor(0), HiddenNames::standard(), std::nullopt);
-    auto ledger = Ledger::open(directory_.path() / ledger_folder, {});
+    auto ledger = Ledger::open(directory_.path() / ledger_folder, {}, tree ? tree->root() : -1);
     if (!tree || !ledger) std::abort();
     return std::make_unique<Keeper>(mode, std::move(*tree), std::move(*ledger), *reporter_);
   }

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <set>
+#include <sodium/crypto_generichash.h>
 #include <sys/ioctl.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -97,6 +99,30 @@ Checked<bool> keep_copy(const Located& object, int kept_folder, const std::strin
   return refuse_with(error);
 }
 
+int copy_content(int from, int to) {
+  auto copied = copy_into(from, to);
+  return copied ? 0 : copied.error();
+}
+
+Checked<std::string> content_hash(const Located& file) {
+  UniqueFd fd(open(descriptor_path(file.fd.get()).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd) return refuse_with(errno);
+  crypto_generichash_state state;
+  crypto_generichash_init(&state, nullptr, 0, crypto_generichash_BYTES);
+  std::vector<unsigned char> buffer(std::clamp<std::size_t>(file.attributes.size, 4096, 256 * 1024));
+  for (off_t position = 0;;) {
+    ssize_t got = pread(fd.get(), buffer.data(), buffer.size(), position);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return refuse_with(errno);
+    if (got == 0) break;
+    crypto_generichash_update(&state, buffer.data(), static_cast<std::size_t>(got));
+    position += got;
+  }
+  std::string hash(crypto_generichash_BYTES, '\0');
+  crypto_generichash_final(&state, reinterpret_cast<unsigned char*>(hash.data()), hash.size());
+  return hash;
+}
+
 std::string user_xattrs(const Located& object) {
   std::string blob;
   if (!object.is_file() && !object.is_folder()) return blob;
@@ -116,6 +142,37 @@ std::string user_xattrs(const Located& object) {
     blob.append(name).append(value, 0, static_cast<std::size_t>(value_size));
   }
   return blob;
+}
+
+int set_user_xattrs(const Located& object, std::string_view xattrs) {
+  std::string present = user_xattrs(object);
+  if (present == xattrs) return 0;
+  std::string path = descriptor_path(object.fd.get());
+  auto next = [](std::string_view& text, std::string& name, std::string& value) {
+    std::uint16_t name_size;
+    std::uint32_t value_size;
+    if (text.size() < sizeof name_size + sizeof value_size) return false;
+    std::memcpy(&name_size, text.data(), sizeof name_size);
+    std::memcpy(&value_size, text.data() + sizeof name_size, sizeof value_size);
+    text.remove_prefix(sizeof name_size + sizeof value_size);
+    if (text.size() < name_size || text.size() - name_size < value_size) return false;
+    name = text.substr(0, name_size);
+    value = text.substr(name_size, value_size);
+    text.remove_prefix(name_size + value_size);
+    return name.starts_with("user.") && name.find('\0') == std::string::npos;
+  };
+  std::string name, value;
+  std::set<std::string> wanted;
+  while (!xattrs.empty()) {
+    if (!next(xattrs, name, value)) return EINVAL;
+    if (setxattr(path.c_str(), name.c_str(), value.data(), value.size(), 0) != 0) return errno;
+    wanted.insert(name);
+  }
+  std::string_view rest = present;
+  while (!rest.empty() && next(rest, name, value))
+    if (!wanted.contains(name) && removexattr(path.c_str(), name.c_str()) != 0 && errno != ENODATA)
+      return errno;
+  return 0;
 }
 
 }  // namespace anchorhold::mounts

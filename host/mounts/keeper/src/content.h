@@ -12,11 +12,20 @@ namespace anchorhold::mounts {
 // Starts again when the file changed meanwhile. True: cloned.
 Checked<bool> keep_copy(const Located& object, int kept_folder, const std::string& name);
 
+// The same into an open, empty file; not synced. 0 or an errno.
+int copy_content(int from, int to);
+
+// BLAKE2b-256 of a regular file, 32 bytes.
+Checked<std::string> content_hash(const Located& file);
+
 // What temporary names begin with; a crash may leave one behind.
 inline constexpr std::string_view unfinished_prefix = "unfinished.";
 
 // All user xattrs as one text: for each, two bytes size of the name, four bytes size of the value (the
 // machine's order), name, value. Empty when there are none or the file system has none.
 std::string user_xattrs(const Located& object);
+// Makes them exactly those of the text. 0 or an errno; one that is cut short is EINVAL and changes nothing
+// more.
+int set_user_xattrs(const Located& object, std::string_view xattrs);
 
 }  // namespace anchorhold::mounts

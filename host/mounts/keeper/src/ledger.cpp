@@ -20,18 +20,17 @@ namespace {
 constexpr std::size_t max_removed_remembered = 65536;
 constexpr std::chrono::milliseconds sync_interval{500};
 
-// The client cannot do anything about a ledger that fails; the keeper's log has the words.
-int journal_failed(const Error& error) {
-  log_error("ledger: " + error.message);
-  return error.code == ErrorCode::resource_exhausted ? ENOSPC : EIO;
-}
-
 // What the content takes on the disk: a sparse file is not what its size says.
 std::uint64_t bytes_of(const Attributes& attributes) {
   return S_ISREG(attributes.mode) ? std::min(attributes.size, attributes.blocks * 512) : 0;
 }
 
 }  // namespace
+
+int journal_failed(const Error& error) {
+  log_error("ledger: " + error.message);
+  return error.code == ErrorCode::resource_exhausted ? ENOSPC : EIO;
+}
 
 std::string kept_file_name(std::int64_t id, bool moved, std::string_view path) {
   std::string escaped;
@@ -46,11 +45,16 @@ std::string kept_file_name(std::int64_t id, bool moved, std::string_view path) {
   return fmt::format("{:016x}.{}.{}", id, moved ? 'm' : 'c', escaped);
 }
 
-Ledger::Ledger(database::Database database, UniqueFd kept, UniqueFd journal, const LedgerLimits& limits)
-    : limits_(limits), database_(std::move(database)), kept_(std::move(kept)), journal_(std::move(journal)) {}
+Ledger::Ledger(database::Database database, UniqueFd kept, UniqueFd journal, UniqueFd root,
+               const LedgerLimits& limits)
+    : limits_(limits),
+      database_(std::move(database)),
+      kept_(std::move(kept)),
+      journal_(std::move(journal)),
+      root_(std::move(root)) {}
 
-Result<std::unique_ptr<Ledger>> Ledger::open(const std::filesystem::path& folder,
-                                             const LedgerLimits& limits) {
+Result<std::unique_ptr<Ledger>> Ledger::open(const std::filesystem::path& folder, const LedgerLimits& limits,
+                                             int root, std::int64_t epoch) {
   auto kept_path = folder / "kept";
   if (mkdir(kept_path.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, kept_path.string());
   UniqueFd kept(::open(kept_path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -61,15 +65,26 @@ Result<std::unique_ptr<Ledger>> Ledger::open(const std::filesystem::path& folder
   // machine's is synced by hand. Checkpoints cost two syncs and are kept rare.
   ANCHORHOLD_CHECK(
       database.run("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=10000; PRAGMA temp_store=MEMORY;"));
+  auto version = ANCHORHOLD_TRY(database.query_integer("PRAGMA user_version")).value_or(0);
+  if (version != 0 && version != ledger_version)
+    return fail(ErrorCode::failed_precondition,
+                folder.string() + " was written by another version of Anchorhold");
   ANCHORHOLD_CHECK(database.run(ledger_schema));
+  // 0: it did not come to an orderly end, so what it touched is still to be noted.
+  auto ended = ANCHORHOLD_TRY(
+      database.query_integer(fmt::format("SELECT ended_ns FROM epoch WHERE number={}", epoch)));
+  ANCHORHOLD_CHECK(database.run(
+      fmt::format("INSERT OR IGNORE INTO epoch(number, inverts, begun_ns) VALUES({0}, -1, {1});"
+                  "UPDATE epoch SET ended_ns=0 WHERE number={0};",
+                  epoch, std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1))));
   auto journal_path = folder / "journal.db-wal";
   UniqueFd journal(::open(journal_path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!journal) return fail_errno(errno, journal_path.string());
-  std::unique_ptr<Ledger> ledger(
-      new Ledger(std::move(database), std::move(kept), std::move(journal), limits));
-  ledger->statements_ = ANCHORHOLD_TRY(Statements::prepare(ledger->database_));
+  std::unique_ptr<Ledger> ledger(new Ledger(std::move(database), std::move(kept), std::move(journal),
+                                            ANCHORHOLD_TRY(duplicate(root)), limits));
+  ledger->statements_ = ANCHORHOLD_TRY(Statements::prepare(ledger->database_, epoch));
   ANCHORHOLD_CHECK(ledger->finish_unfinished());
-  ANCHORHOLD_CHECK(ledger->load());
+  ANCHORHOLD_CHECK(ledger->load(/*was_cut_short=*/ended == 0));
   ledger->sync_thread_ = std::thread([raw = ledger.get()] { raw->run_sync_thread(); });
   return ledger;
 }
@@ -80,7 +95,10 @@ Ledger::~Ledger() {
     stopping_ = true;
   }
   sync_wanted_.notify_all();
-  if (sync_thread_.joinable()) sync_thread_.join();
+  // Not before it is open: then there is nothing to note.
+  if (!sync_thread_.joinable()) return;
+  sync_thread_.join();
+  note_remains();
 }
 
 void Ledger::run_sync_thread() {
@@ -105,17 +123,12 @@ Subject Ledger::subject(const Located& object) const {
   std::lock_guard lock(mutex_);
   auto found = known_.find(object.identity());
   Subject subject{true, true, false};
+  if (found != known_.end()) found->second.touched = true;
   if (found != known_.end() && found->second.created && object.identity().is_certain()) {
     subject.pre_existing = false;
     subject.stands_for_pre_existing = found->second.stands_for_pre_existing;
   }
   return subject;
-}
-
-bool Ledger::is_session_name(const Located& folder, std::string_view name, const Located& object) const {
-  if (object.attributes.links < 2) return false;
-  auto found = link_names_.find(LinkName{folder.identity(), std::string(name)});
-  return found != link_names_.end() && found->second == object.identity();
 }
 
 Subject Ledger::subject_at(const Located& folder, std::string_view name, const Located& object) const {
@@ -128,7 +141,10 @@ Subject Ledger::subject_at(const Located& folder, std::string_view name, const L
 Checked<Ledger::Known*> Ledger::known_or_recorded(const Located& object) {
   auto identity = object.identity();
   auto found = known_.find(identity);
-  if (found != known_.end() && identity.is_certain()) return &found->second;
+  if (found != known_.end() && identity.is_certain()) {
+    found->second.touched = true;
+    return &found->second;
+  }
   if (known_.size() >= limits_.max_objects) return refuse_with(EDQUOT);
   std::string target;
   if (object.is_symlink()) {
@@ -137,12 +153,14 @@ Checked<Ledger::Known*> Ledger::known_or_recorded(const Located& object) {
     if (size < 0) return refuse_with(errno);
     target.resize(static_cast<std::size_t>(size));
   }
-  auto id = statements_->insert_object(object, false, target, user_xattrs(object));
+  std::string before = path_before(object.path);
+  auto id = statements_->insert_object(object, before, false, target, user_xattrs(object));
   if (!id) return refuse_with(journal_failed(id.error()));
   dirty_ = true;
   sync_wanted_.notify_one();
   Known known;
   known.id = *id;
+  known.touched = true;
   return &known_.insert_or_assign(identity, known).first->second;
 }
 
@@ -226,6 +244,7 @@ Ledger::Kept Ledger::keep_all(const Located& folder, const std::string& name, co
     std::lock_guard lock(mutex_);
     auto known = known_or_recorded(object);
     if (!known) return {known.error(), false};
+    if (int error = note_lost(**known, folder, name, object); error != 0) return {error, false};
     if ((*known)->content_kept) return {};
     if (object.is_folder() || object.is_symlink()) return {set_kept(**known, HowKept::in_row, "", 0), false};
     if (may_move) {
@@ -300,33 +319,14 @@ void Ledger::take_back(const Located& object) {
 int Ledger::add_created(const Located& object) {
   std::lock_guard lock(mutex_);
   if (known_.size() >= limits_.max_objects) return EDQUOT;
-  auto id = statements_->insert_object(object, true, "", "");
+  auto id = statements_->insert_object(object, object.path, true, "", "");
   if (!id) return journal_failed(id.error());
   Known known;
   known.id = *id;
   known.created = true;
+  known.touched = true;
   known_.insert_or_assign(object.identity(), known);
   return 0;
-}
-
-void Ledger::add_link(const Located& folder, std::string_view name, const Located& object) {
-  std::lock_guard lock(mutex_);
-  if (link_names_.size() < limits_.max_objects)
-    link_names_.insert_or_assign(LinkName{folder.identity(), std::string(name)}, object.identity());
-}
-
-void Ledger::removed(const Located& folder, std::string_view name, const Located& object) {
-  std::lock_guard lock(mutex_);
-  link_names_.erase(LinkName{folder.identity(), std::string(name)});
-  if (object.attributes.links > 1 && !object.is_folder()) return;
-  remember_removed(object.identity());
-  auto found = known_.find(object.identity());
-  if (found == known_.end()) return;
-  // The session's own object is as if it had never been.
-  Known known = found->second;
-  auto noted = known.created ? statements_->delete_object(known.id) : statements_->set_removed(known.id);
-  if (!noted) journal_failed(noted.error());
-  known_.erase(found);
 }
 
 void Ledger::remember_removed(const Identity& identity) {
@@ -342,43 +342,17 @@ bool Ledger::is_removed_object(const Identity& identity) const {
   return removed_objects_.contains(identity);
 }
 
-Checked<std::int64_t> Ledger::note_rename(const Located& object, const std::string& new_path, bool exchange) {
-  std::lock_guard lock(mutex_);
-  auto found = known_.find(object.identity());
-  if (found != known_.end() && found->second.created) return 0;
-  auto known = known_or_recorded(object);
-  if (!known) return refuse_with(known.error());
-  auto number = statements_->insert_rename((*known)->id, object.path, new_path, exchange);
-  if (!number) return refuse_with(journal_failed(number.error()));
-  return *number;
-}
-
-void Ledger::forget_rename(std::int64_t number) {
-  if (number == 0) return;
-  std::lock_guard lock(mutex_);
-  if (auto deleted = statements_->delete_rename(number); !deleted) journal_failed(deleted.error());
-}
-
-void Ledger::renamed(const Located& folder, std::string_view name, const Located& object,
-                     const Located& new_folder, std::string_view new_name, const std::string& new_path) {
-  std::lock_guard lock(mutex_);
-  auto link = link_names_.find(LinkName{folder.identity(), std::string(name)});
-  if (link != link_names_.end()) {
-    auto identity = link->second;
-    link_names_.erase(link);
-    link_names_.insert_or_assign(LinkName{new_folder.identity(), std::string(new_name)}, identity);
-  }
-  auto found = known_.find(object.identity());
-  if (found == known_.end() || !found->second.created) return;
-  if (auto set = statements_->set_path(found->second.id, new_path); !set) journal_failed(set.error());
-}
-
 void Ledger::stand_in(const Located& object) {
   std::lock_guard lock(mutex_);
   auto found = known_.find(object.identity());
   if (found == known_.end() || !found->second.created || found->second.stands_for_pre_existing) return;
   found->second.stands_for_pre_existing = true;
   if (auto set = statements_->set_stands(found->second.id); !set) journal_failed(set.error());
+}
+
+bool Ledger::knows(const Identity& identity) const {
+  std::lock_guard lock(mutex_);
+  return known_.contains(identity);
 }
 
 std::uint64_t Ledger::objects_kept() const {

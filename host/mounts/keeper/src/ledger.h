@@ -9,6 +9,11 @@
 // removal is, since the move is the removal. Rows of such moves reach the disk within a second; the file's
 // name in kept/ says where it belongs if the machine dies before.
 //
+// The old place of everything is known too: which names were taken from an object and which it was given, and
+// how folders were moved, so that paths in the journal are those from before the session. At the end it is
+// noted what every object that was touched has become (size, times, and a hash where that is cheap): what
+// differs from it later was changed by somebody else.
+//
 // How content is kept: a removed file with one name is moved into kept/; what will be written to is cloned
 // where the file system can (FICLONE), else copied. A file with a second name elsewhere is never moved, since
 // it could still be changed by that name.
@@ -26,6 +31,7 @@
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -42,11 +48,27 @@ struct LedgerLimits {
   std::uint64_t max_objects = 2'000'000;
 };
 
+// The session itself; undo and redo have numbers of their own (ledger_schema.h).
+inline constexpr std::int64_t session_epoch = 0;
+
+// What an object was when it was last in our hands.
+struct Remains {
+  Identity identity;
+  std::string path;
+  std::uint32_t mode = 0;
+  std::uint64_t size = 0;
+  std::int64_t modify_ns = 0;
+  std::int64_t change_ns = 0;
+  std::string hash;  // empty: none
+};
+
 class Ledger {
  public:
-  // Makes or continues the ledger in the folder. Finishes what a crash left half done.
-  static Result<std::unique_ptr<Ledger>> open(const std::filesystem::path& folder,
-                                              const LedgerLimits& limits);
+  // Makes or continues the ledger in the folder. Finishes what a crash left half done. root: O_PATH of the
+  // granted folder; duplicated.
+  static Result<std::unique_ptr<Ledger>> open(const std::filesystem::path& folder, const LedgerLimits& limits,
+                                              int root, std::int64_t epoch = session_epoch);
+  // Notes what was touched and ends the epoch.
   ~Ledger();
 
   // What is known of an object with this identity, reached by this name (folder and name empty when by
@@ -92,6 +114,9 @@ class Ledger {
   // Has no name any more, but was this session's or was written to by it.
   bool is_removed_object(const Identity& identity) const;
 
+  // Recorded or made by this epoch, also before this process.
+  bool knows(const Identity& identity) const;
+
   std::uint64_t objects_kept() const;
   std::uint64_t bytes_kept() const;
   std::uint64_t quota_bytes() const { return limits_.quota_bytes; }
@@ -102,6 +127,7 @@ class Ledger {
     bool created = false;
     bool stands_for_pre_existing = false;
     bool content_kept = false;
+    mutable bool touched = false;  // by this process
   };
   struct LinkName {
     Identity folder;
@@ -113,10 +139,25 @@ class Ledger {
       return IdentityHash()(link.folder) ^ std::hash<std::string>()(link.name);
     }
   };
+  struct GainedName {
+    Identity object;
+    std::int64_t number = 0;  // of its row
+    bool linked = false;      // it is one more name; else the old one was renamed to it
+  };
   struct Statements;
 
-  Ledger(database::Database database, UniqueFd kept, UniqueFd journal, const LedgerLimits& limits);
-  Status load();
+  Ledger(database::Database database, UniqueFd kept, UniqueFd journal, UniqueFd root,
+         const LedgerLimits& limits);
+  Status load(bool was_cut_short);
+  Status load_gained();
+  // Where this was, or its folder would be, before the epoch began.
+  std::string path_before(const std::string& path) const;
+  int note_lost(const Known& known, const Located& folder, const std::string& name, const Located& object);
+  int note_name(const Located& object, std::int64_t id, const std::string& path);
+  void note_remains();
+  struct Noting;
+  bool note_one(Noting& noting, const std::string& path, const Identity& identity);
+  void note_by_walking(Noting& noting);
   Status finish_unfinished();
   Status finish_kept_file(const std::string& name);
   Checked<Known*> known_or_recorded(const Located& object);
@@ -138,12 +179,18 @@ class Ledger {
   database::Database database_;
   UniqueFd kept_;
   UniqueFd journal_;  // the write-ahead log, for syncing it
+  UniqueFd root_;
   std::unique_ptr<Statements> statements_;
 
   // Guards everything below and the database. Copies of content are made without it.
   mutable std::mutex mutex_;
   std::unordered_map<Identity, Known, IdentityHash> known_;
-  std::unordered_map<LinkName, Identity, LinkNameHash> link_names_;
+  std::unordered_map<LinkName, GainedName, LinkNameHash> link_names_;
+  // Pre-existing folders that are not where they were, and where that was.
+  std::unordered_map<Identity, std::string, IdentityHash> moved_folders_;
+  // Names that are about to be given by the latest rename.
+  std::vector<std::pair<LinkName, GainedName>> names_to_come_;
+  std::int64_t renames_noted_ = 0;
   std::unordered_set<Identity, IdentityHash> being_kept_;
   std::condition_variable keeping_changed_;
   std::unordered_set<Identity, IdentityHash> removed_objects_;

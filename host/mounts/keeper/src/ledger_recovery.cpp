@@ -110,7 +110,7 @@ Status Ledger::finish_kept_file(const std::string& name) {
       object.attributes = *attributes;
       std::int64_t next = std::max(statements_->next_object, parsed->id + 1);
       statements_->next_object = parsed->id;
-      ANCHORHOLD_TRY(statements_->insert_object(object, false, "", ""));
+      ANCHORHOLD_TRY(statements_->insert_object(object, object.path, false, "", ""));
       statements_->next_object = next;
     }
     ANCHORHOLD_CHECK(statements_->set_kept(parsed->id, HowKept::moved, name, attributes->size));
@@ -118,10 +118,11 @@ Status Ledger::finish_kept_file(const std::string& name) {
   return statements_->set_removed(parsed->id);
 }
 
-Status Ledger::load() {
+Status Ledger::load(bool was_cut_short) {
   auto rows =
       ANCHORHOLD_TRY(database_.prepare("SELECT id, device, inode, birth_ns, created, stands, kept, "
-                                       "kept_bytes, removed, generation FROM object"));
+                                       "kept_bytes, removed, generation FROM object WHERE epoch=?1"));
+  rows.bind(1, statements_->epoch);
   while (ANCHORHOLD_TRY(rows.step())) {
     auto how = static_cast<HowKept>(rows.integer(6));
     if (how == HowKept::cloned || how == HowKept::moved || how == HowKept::copied) {
@@ -136,8 +137,30 @@ Status Ledger::load() {
     known.id = rows.integer(0);
     known.created = rows.integer(4) != 0;
     known.stands_for_pre_existing = rows.integer(5) != 0;
+    known.touched = was_cut_short;
     known.content_kept = how != HowKept::not_kept;
     known_.insert_or_assign(identity, known);
+  }
+  return load_gained();
+}
+
+Status Ledger::load_gained() {
+  auto rows = ANCHORHOLD_TRY(database_.prepare(
+      "SELECT g.device, g.inode, g.birth_ns, g.generation, g.name, g.number, o.device, o.inode, o.birth_ns, "
+      "o.generation, o.path, o.mode, g.linked FROM gained g JOIN object o ON o.id = g.object WHERE "
+      "o.epoch=?1 "
+      "ORDER BY g.number"));
+  rows.bind(1, statements_->epoch);
+  auto identity = [&](int column) {
+    return Identity{static_cast<std::uint64_t>(rows.integer(column)),
+                    static_cast<std::uint64_t>(rows.integer(column + 1)), rows.integer(column + 2),
+                    static_cast<std::uint64_t>(rows.integer(column + 3))};
+  };
+  while (ANCHORHOLD_TRY(rows.step())) {
+    link_names_.insert_or_assign(LinkName{identity(0), std::string(rows.text(4))},
+                                 GainedName{identity(6), rows.integer(5), rows.integer(12) != 0});
+    if (S_ISDIR(static_cast<std::uint32_t>(rows.integer(11))))
+      moved_folders_.insert_or_assign(identity(6), std::string(rows.text(10)));
   }
   return {};
 }

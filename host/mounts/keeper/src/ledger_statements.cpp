@@ -1,13 +1,10 @@
 #include "ledger_statements.h"
 
 #include <chrono>
+#include <sys/stat.h>
 
 namespace anchorhold::mounts {
 namespace {
-
-std::int64_t nanoseconds(const Timestamp& time) {
-  return time.seconds * 1'000'000'000 + time.nanoseconds;
-}
 
 std::int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -21,44 +18,55 @@ std::int64_t number(std::uint64_t value) {
 
 }  // namespace
 
-Result<std::unique_ptr<Ledger::Statements>> Ledger::Statements::prepare(database::Database& database) {
-  auto insert_object = ANCHORHOLD_TRY(database.prepare(
-      "INSERT INTO object(id, device, inode, birth_ns, created, path, mode, size, links, "
-      "access_ns, modify_ns, target, "
-      "xattrs, noted_ns, generation) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)"));
-  auto delete_object = ANCHORHOLD_TRY(database.prepare("DELETE FROM object WHERE id=?1"));
-  auto set_kept =
-      ANCHORHOLD_TRY(database.prepare("UPDATE object SET kept=?2, kept_name=?3, kept_bytes=?4 WHERE id=?1"));
-  auto set_removed = ANCHORHOLD_TRY(database.prepare("UPDATE object SET removed=1 WHERE id=?1"));
-  auto set_stands = ANCHORHOLD_TRY(database.prepare("UPDATE object SET stands=1 WHERE id=?1"));
-  auto set_path = ANCHORHOLD_TRY(database.prepare("UPDATE object SET path=?2 WHERE id=?1"));
-  auto kept_of =
-      ANCHORHOLD_TRY(database.prepare("SELECT kept, kept_name, kept_bytes FROM object WHERE id=?1"));
-  auto insert_rename =
-      ANCHORHOLD_TRY(database.prepare("INSERT INTO rename(number, object, old_path, new_path, exchange, "
-                                      "noted_ns) VALUES(?1,?2,?3,?4,?5,?6)"));
-  auto delete_rename = ANCHORHOLD_TRY(database.prepare("DELETE FROM rename WHERE number=?1"));
+Result<std::unique_ptr<Ledger::Statements>> Ledger::Statements::prepare(database::Database& database,
+                                                                        std::int64_t epoch) {
+  auto make = [&](const char* sql) { return database.prepare(sql); };
+  auto insert_object =
+      ANCHORHOLD_TRY(make("INSERT INTO object(id, device, inode, birth_ns, created, path, mode, size, links, "
+                          "access_ns, modify_ns, "
+                          "target, xattrs, noted_ns, generation, epoch, owner, owner_group) "
+                          "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)"));
+  auto delete_object = ANCHORHOLD_TRY(make("DELETE FROM object WHERE id=?1"));
+  auto set_kept = ANCHORHOLD_TRY(make("UPDATE object SET kept=?2, kept_name=?3, kept_bytes=?4 WHERE id=?1"));
+  auto set_removed = ANCHORHOLD_TRY(make("UPDATE object SET removed=1 WHERE id=?1"));
+  auto set_stands = ANCHORHOLD_TRY(make("UPDATE object SET stands=1 WHERE id=?1"));
+  auto set_path = ANCHORHOLD_TRY(make("UPDATE object SET path=?2 WHERE id=?1"));
+  auto kept_of = ANCHORHOLD_TRY(make("SELECT kept, kept_name, kept_bytes FROM object WHERE id=?1"));
+  auto path_of = ANCHORHOLD_TRY(make("SELECT path FROM object WHERE id=?1"));
+  auto add_lost = ANCHORHOLD_TRY(make("INSERT OR IGNORE INTO lost(object, path) VALUES(?1,?2)"));
+  auto add_gained = ANCHORHOLD_TRY(
+      make("INSERT INTO gained(number, object, device, inode, birth_ns, generation, name, linked) "
+           "VALUES(?1,?2,?3,?4,?5,?6,?7,?8)"));
+  auto delete_gained = ANCHORHOLD_TRY(make("DELETE FROM gained WHERE number=?1"));
+  auto set_remains = ANCHORHOLD_TRY(
+      make("INSERT OR REPLACE INTO remains(device, inode, birth_ns, generation, path, mode, size, modify_ns, "
+           "change_ns, hash) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)"));
   auto last_object = ANCHORHOLD_TRY(database.query_integer("SELECT max(id) FROM object"));
-  auto last_rename = ANCHORHOLD_TRY(database.query_integer("SELECT max(number) FROM rename"));
-  std::unique_ptr<Statements> statements(
-      new Statements{std::move(insert_object), std::move(delete_object), std::move(set_kept),
-                     std::move(set_removed), std::move(set_stands), std::move(set_path), std::move(kept_of),
-                     std::move(insert_rename), std::move(delete_rename)});
+  auto last_gained = ANCHORHOLD_TRY(database.query_integer("SELECT max(number) FROM gained"));
+  std::unique_ptr<Statements> statements(new Statements{
+      std::move(insert_object), std::move(delete_object), std::move(set_kept), std::move(set_removed),
+      std::move(set_stands), std::move(set_path), std::move(kept_of), std::move(path_of), std::move(add_lost),
+      std::move(add_gained), std::move(delete_gained), std::move(set_remains)});
+  statements->epoch = epoch;
   statements->next_object = last_object.value_or(0) + 1;
-  statements->next_rename = last_rename.value_or(0) + 1;
+  statements->next_gained = last_gained.value_or(0) + 1;
   return statements;
 }
 
-Result<std::int64_t> Ledger::Statements::insert_object(const Located& object, bool created,
-                                                       std::string_view target, std::string_view xattrs) {
+Result<std::int64_t> Ledger::Statements::insert_object(const Located& object, std::string_view path,
+                                                       bool created, std::string_view target,
+                                                       std::string_view xattrs) {
   const Attributes& a = object.attributes;
   auto identity = object.identity();
+  // The owner of what the session makes is the person: nothing to restore.
+  struct stat info {};
+  bool owned = !created && object.fd && fstat(object.fd.get(), &info) == 0;
   insert_object_.bind(1, next_object)
       .bind(2, number(identity.device))
       .bind(3, number(identity.inode))
       .bind(4, identity.birth_ns)
       .bind(5, std::int64_t{created})
-      .bind_blob(6, object.path)
+      .bind_blob(6, path)
       .bind(7, std::int64_t{a.mode})
       .bind(8, number(a.size))
       .bind(9, std::int64_t{a.links})
@@ -67,7 +75,10 @@ Result<std::int64_t> Ledger::Statements::insert_object(const Located& object, bo
       .bind_blob(12, target)
       .bind_blob(13, xattrs)
       .bind(14, now())
-      .bind(15, number(identity.generation));
+      .bind(15, number(identity.generation))
+      .bind(16, epoch)
+      .bind(17, owned ? std::int64_t{info.st_uid} : -1)
+      .bind(18, owned ? std::int64_t{info.st_gid} : -1);
   ANCHORHOLD_CHECK(insert_object_.run());
   return next_object++;
 }
@@ -107,20 +118,52 @@ Result<KeptRow> Ledger::Statements::kept_of(std::int64_t id) {
   return row;
 }
 
-Result<std::int64_t> Ledger::Statements::insert_rename(std::int64_t object, std::string_view old_path,
-                                                       std::string_view new_path, bool exchange) {
-  insert_rename_.bind(1, next_rename)
-      .bind(2, object)
-      .bind_blob(3, old_path)
-      .bind_blob(4, new_path)
-      .bind(5, std::int64_t{exchange})
-      .bind(6, now());
-  ANCHORHOLD_CHECK(insert_rename_.run());
-  return next_rename++;
+Result<std::string> Ledger::Statements::path_of(std::int64_t id) {
+  std::string path;
+  auto stepped = path_of_.bind(1, id).step();
+  if (stepped && *stepped) path = path_of_.text(0);
+  path_of_.reset();
+  if (!stepped) return fail(stepped.error());
+  return path;
 }
 
-Status Ledger::Statements::delete_rename(std::int64_t rename) {
-  return delete_rename_.bind(1, rename).run();
+Status Ledger::Statements::add_lost(std::int64_t object, std::string_view path) {
+  return add_lost_.bind(1, object).bind_blob(2, path).run();
+}
+
+Result<std::int64_t> Ledger::Statements::add_gained(std::int64_t object, const Identity& folder,
+                                                    std::string_view name, bool linked) {
+  add_gained_.bind(1, next_gained)
+      .bind(2, object)
+      .bind(3, number(folder.device))
+      .bind(4, number(folder.inode))
+      .bind(5, folder.birth_ns)
+      .bind(6, number(folder.generation))
+      .bind_blob(7, name)
+      .bind(8, std::int64_t{linked});
+  ANCHORHOLD_CHECK(add_gained_.run());
+  return next_gained++;
+}
+
+Status Ledger::Statements::delete_gained(std::int64_t gained) {
+  return delete_gained_.bind(1, gained).run();
+}
+
+Status Ledger::Statements::set_remains(const Remains& remains) {
+  set_remains_.bind(1, number(remains.identity.device))
+      .bind(2, number(remains.identity.inode))
+      .bind(3, remains.identity.birth_ns)
+      .bind(4, number(remains.identity.generation))
+      .bind_blob(5, remains.path)
+      .bind(6, std::int64_t{remains.mode})
+      .bind(7, number(remains.size))
+      .bind(8, remains.modify_ns)
+      .bind(9, remains.change_ns);
+  if (remains.hash.empty())
+    set_remains_.bind_null(10);
+  else
+    set_remains_.bind_blob(10, remains.hash);
+  return set_remains_.run();
 }
 
 }  // namespace anchorhold::mounts

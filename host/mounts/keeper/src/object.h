@@ -39,9 +39,12 @@ struct IdentityHash {
   }
 };
 
+std::int64_t nanoseconds(const Timestamp& time);
 Identity identity_of(const Attributes& attributes, std::uint64_t generation);
 // A number made of the object's handle; 0 when the file system has no handles. Also of an O_PATH descriptor.
 std::uint64_t generation_of(int fd);
+// The same of a name in a folder; a symlink is not followed.
+std::uint64_t generation_at(int folder_fd, const std::string& name);
 // The same object, when one of the two is held open (so that its inode number cannot have been given away).
 bool is_same(const Attributes& a, const Attributes& b);
 // Of an open descriptor, also O_PATH; and of a name in a folder, not following a symlink.
@@ -61,6 +64,12 @@ struct Located {
   bool is_folder() const { return S_ISDIR(attributes.mode); }
   bool is_symlink() const { return S_ISLNK(attributes.mode); }
 };
+
+// What is at a path beneath the folder, found without following symlinks or crossing mounts; the folder
+// itself for an empty path.
+Checked<Located> locate_beneath(int folder_fd, const std::string& path);
+// "docs/a.txt" → "docs", "a.txt"; the first is empty for what is in the granted folder itself.
+std::pair<std::string, std::string> folder_and_name(const std::string& path);
 
 // "/proc/self/fd/7": how to name an O_PATH descriptor to calls that want a path. The kernel goes straight to
 // the object.

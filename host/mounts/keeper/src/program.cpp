@@ -36,7 +36,7 @@ Status seal_and_serve(const KeeperArguments& arguments, Reporter& reporter) {
   }
   int reachable = only_file ? only_file.get() : tree.root();
   ANCHORHOLD_TRY(seal(keeper_seal(reachable, ledger_folder.get(), arguments.clients, arguments.allow_weak)));
-  auto ledger = ANCHORHOLD_TRY(Ledger::open(arguments.ledger, arguments.limits));
+  auto ledger = ANCHORHOLD_TRY(Ledger::open(arguments.ledger, arguments.limits, tree.root()));
   if (!identity_of(tree.root_attributes(), generation_of(tree.root())).is_certain())
     reporter.send({.kind = ReportKind::warning,
                    .operation = "identity",
