@@ -84,9 +84,12 @@ Result<int> verify(const EventsCommand& command, Console& console) {
                       {"whole", whole},
                       {"records", result.records},
                       {"findings", result.findings.size() + result.more_findings},
+                      {"pruned_through", result.pruned.sequence},
                       {"head", fmt::format("{}:{}", result.head.sequence, result.head.hash)}});
   if (whole) {
     console.line(fmt::format("{} events, none missing, altered or moved", result.records));
+    if (result.pruned.sequence > 0)
+      console.line(fmt::format("before them {} were removed by retention", result.pruned.sequence));
     if (result.records > 0) console.line(fmt::format("head: {}:{}", result.head.sequence, result.head.hash));
     return exit_status::ok;
   }

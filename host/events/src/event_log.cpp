@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/id.h"
 #include "base/paths.h"
+#include "prune.h"
 #include "store.h"
 
 namespace anchorhold::events {
@@ -65,6 +66,8 @@ struct EventLog::State {
   bool unanchored = false;  // something was appended that the anchor does not cover
 
   Status append(std::span<const Event> events);
+  Result<Head> chain_on(std::span<const Event> events);
+  Status prune(const Retention& retention);
   Status cover_tail();
   Status insert_record(const StoredRecord& record);
   Status advance_anchor(const Head& head);
@@ -85,7 +88,7 @@ Result<std::unique_ptr<EventLog>> EventLog::open(LogOptions options) {
   auto insert = ANCHORHOLD_TRY(database->prepare(std::string("INSERT INTO event (") + record_columns +
                                                  ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
   auto hash_at = ANCHORHOLD_TRY(database->prepare("SELECT hash FROM event WHERE sequence = ?"));
-  return std::unique_ptr<EventLog>(new EventLog(
+  std::unique_ptr<EventLog> log(new EventLog(
       std::unique_ptr<State>(new State{.captured = std::move(options.captured),
                                        .clock = options.clock ? options.clock : &system_clock,
                                        .mutex = {},
@@ -94,6 +97,9 @@ Result<std::unique_ptr<EventLog>> EventLog::open(LogOptions options) {
                                        .hash_at = std::move(hash_at),
                                        .anchor = anchor ? std::optional(std::move(*anchor)) : std::nullopt,
                                        .unanchored = false})));
+  if (auto pruned = log->state_->prune(options.retention); !pruned)
+    return fail(with_context(std::move(pruned).error(), "removing old records of the event log"));
+  return log;
 }
 
 EventLog::EventLog(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -118,6 +124,15 @@ Status EventLog::State::append(std::span<const Event> events) {
   for (const auto& event : events) boundary |= event.name().durability == Durability::boundary;
   ANCHORHOLD_CHECK(database.run(boundary ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL"));
   auto transaction = ANCHORHOLD_TRY(database::Transaction::begin(database));
+  Head head = ANCHORHOLD_TRY(chain_on(events));
+  ANCHORHOLD_CHECK(transaction.commit());
+  unanchored = !boundary;
+  if (boundary && anchor) return advance_anchor(head);
+  return {};
+}
+
+// In a transaction.
+Result<Head> EventLog::State::chain_on(std::span<const Event> events) {
   auto last = ANCHORHOLD_TRY(read_last(database));
   Head head{last ? last->sequence : 0, last ? last->hash : first_previous()};
   for (const auto& event : events) {
@@ -137,10 +152,29 @@ Status EventLog::State::append(std::span<const Event> events) {
     ANCHORHOLD_CHECK(insert_record(record));
     head = Head{record.sequence, record.hash};
   }
+  return Head{head.sequence, to_hex(head.hash)};
+}
+
+// The records that go and the event that says so are one transaction: a crash leaves both or neither. A log
+// whose anchor is lost, or names a record that is not there, is evidence and stays as it is.
+Status EventLog::State::prune(const Retention& retention) {
+  auto anchored = anchor ? anchor->read() : Result<Head>(fail(ErrorCode::not_found, "no anchor"));
+  if (!anchored || anchored->sequence == 0) return {};
+  ANCHORHOLD_CHECK(database.run("PRAGMA synchronous=FULL"));
+  auto transaction = ANCHORHOLD_TRY(database::Transaction::begin(database));
+  auto excess = ANCHORHOLD_TRY(find_excess(database, retention, clock->wall()));
+  if (!excess || excess->through >= anchored->sequence) return {};
+  hash_at.bind(1, excess->through);
+  bool found = ANCHORHOLD_TRY(hash_at.step());
+  const std::string hash = found ? to_hex(hash_at.text(0)) : "";
+  hash_at.reset();
+  if (!found) return {};
+  Event event(log_prune);
+  event.set(prune_through, excess->through).set(prune_hash, hash).set(key::cause, excess->cause);
+  const Head head = ANCHORHOLD_TRY(chain_on(std::span(&event, 1)));
+  ANCHORHOLD_CHECK(remove_through(database, excess->through));
   ANCHORHOLD_CHECK(transaction.commit());
-  unanchored = !boundary;
-  if (boundary && anchor) return advance_anchor(Head{head.sequence, to_hex(head.hash)});
-  return {};
+  return advance_anchor(head);
 }
 
 // Brings routine records at the end to the disk and under the anchor.

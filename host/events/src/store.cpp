@@ -43,6 +43,12 @@ std::filesystem::path anchor_file(const std::filesystem::path& folder) {
   return folder / "events.anchor";
 }
 
+const char* schema_sql(std::string_view name) {
+  for (const auto& entry : schema)
+    if (entry.name == name) return entry.sql;
+  return "";
+}
+
 Status create_schema(database::Database& database) {
   auto transaction = ANCHORHOLD_TRY(database::Transaction::begin(database));
   auto version = ANCHORHOLD_TRY(database.query_integer("PRAGMA user_version"));

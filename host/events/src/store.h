@@ -14,6 +14,8 @@ std::filesystem::path anchor_file(const std::filesystem::path& folder);
 
 // Makes the tables and the triggers that refuse changes.
 Status create_schema(database::Database& database);
+// The statement that makes this table, index or trigger.
+const char* schema_sql(std::string_view name);
 // Says what is missing or different; nothing when the schema is as create_schema made it.
 Result<std::optional<std::string>> find_schema_change(database::Database& database);
 

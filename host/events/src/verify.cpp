@@ -1,6 +1,8 @@
+#include <charconv>
 #include <fmt/format.h>
 
 #include "anchor.h"
+#include "prune.h"
 #include "store.h"
 
 namespace anchorhold::events {
@@ -10,10 +12,25 @@ constexpr std::size_t listed_findings = 100;
 // How far from its place a record is looked for before it is called altered.
 constexpr std::int64_t reorder_reach = 1000;
 
+// Of lower-case digits; others stand for nothing that a hash could be.
+std::string from_hex(std::string_view text) {
+  std::string bytes;
+  for (std::size_t at = 0; at + 1 < text.size(); at += 2) {
+    unsigned value = 0;
+    auto [end, error] = std::from_chars(text.data() + at, text.data() + at + 2, value, 16);
+    if (error != std::errc() || end != text.data() + at + 2) return {};
+    bytes += static_cast<char>(value);
+  }
+  return bytes;
+}
+
 class Verifier {
  public:
   explicit Verifier(std::optional<Head> anchor, std::optional<Head> expected)
       : anchor_(std::move(anchor)), expected_(std::move(expected)) {}
+
+  // The chain goes on after this record, which retention removed with all before it.
+  void begin_after(const Head& pruned);
 
   Status check(const StoredRecord& record);
   Verification finish();
@@ -50,8 +67,30 @@ Result<std::optional<std::int64_t>> Verifier::original_place(StoredRecord record
   return std::optional<std::int64_t>();
 }
 
+void Verifier::begin_after(const Head& pruned) {
+  result_.pruned = pruned;
+  last_sequence_ = pruned.sequence;
+  last_hash_ = from_hex(pruned.hash);
+  for (auto* head : {&anchor_, &expected_}) {
+    if (!*head || (*head)->sequence > pruned.sequence) continue;
+    if ((*head)->sequence < pruned.sequence) {
+      find(Finding::Kind::missing, (*head)->sequence,
+           fmt::format("record {} cannot be compared: retention removed it", (*head)->sequence));
+    } else if ((*head)->hash != pruned.hash) {
+      find(Finding::Kind::altered, pruned.sequence,
+           fmt::format("record {} was another one than retention removed", pruned.sequence));
+    }
+    head->reset();
+  }
+}
+
 Status Verifier::check(const StoredRecord& record) {
   ++result_.records;
+  if (record.sequence <= result_.pruned.sequence && record.sequence >= 1) {
+    find(Finding::Kind::altered, record.sequence,
+         fmt::format("record {} is there, though retention removed it", record.sequence));
+    return {};
+  }
   if (record.sequence > last_sequence_ + 1) {
     find(Finding::Kind::missing, last_sequence_ + 1,
          fmt::format("records {} to {} are missing", last_sequence_ + 1, record.sequence - 1));
@@ -144,6 +183,8 @@ Result<Verification> verify(const std::filesystem::path& folder, const std::opti
   auto read_all = [&]() -> Status {
     if (auto change = ANCHORHOLD_TRY(find_schema_change(*database)))
       verifier.find(Finding::Kind::altered, 0, *change);
+    if (auto pruned = ANCHORHOLD_TRY(read_pruned(*database)); pruned.sequence > 0)
+      verifier.begin_after(pruned);
     auto statement = ANCHORHOLD_TRY(database->prepare(std::string("SELECT ") + record_columns +
                                                       " FROM event NOT INDEXED ORDER BY sequence"));
     bool any = false;

@@ -12,8 +12,10 @@ namespace anchorhold::events {
 
 class LogTest : public testing::Test {
  protected:
-  std::unique_ptr<EventLog> open_log(std::set<ContentCategory> captured = {}) {
-    auto log = EventLog::open({.folder = folder(), .captured = std::move(captured), .clock = nullptr});
+  std::unique_ptr<EventLog> open_log(std::set<ContentCategory> captured = {}, Retention retention = {},
+                                     const Clock* clock = nullptr) {
+    auto log = EventLog::open(
+        {.folder = folder(), .captured = std::move(captured), .clock = clock, .retention = retention});
     EXPECT_TRUE(log) << log.error().message;
     return std::move(*log);
   }

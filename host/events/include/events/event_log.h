@@ -24,10 +24,17 @@
 
 namespace anchorhold::events {
 
+// How much is kept. What goes is always the oldest, and never what the anchor does not cover yet.
+struct Retention {
+  std::chrono::hours age{24 * 365};  // removed a tenth later, so that it happens seldom; 0: kept for ever
+  std::uint64_t bytes = 256u << 20;  // above it a quarter goes; 0: no bound
+};
+
 struct LogOptions {
   std::filesystem::path folder;          // made (0700) when it is not there
   std::set<ContentCategory> captured{};  // content that is stored; nothing by default
   const Clock* clock = nullptr;          // none: the system's
+  Retention retention{};                 // applied when the log is opened
 };
 
 // Safe from any thread, and between processes. After record() returned, the event is in the log also when
@@ -95,6 +102,7 @@ std::string_view to_string(Finding::Kind kind);
 struct Verification {
   std::uint64_t records = 0;
   Head head;                      // of what is there
+  Head pruned;                    // the last record that retention removed; sequence 0: none was
   std::vector<Finding> findings;  // empty: whole; at most 100 are listed
   std::uint64_t more_findings = 0;
 };

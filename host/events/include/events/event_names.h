@@ -68,6 +68,10 @@ inline constexpr EventName policy_reject{"anchorhold.policy.reject", Severity::e
 inline constexpr EventName tool_call{"anchorhold.tool.call", Severity::info, Durability::boundary};
 inline constexpr EventName tool_result{"anchorhold.tool.result", Severity::info, Durability::routine};
 
+// Old records were removed, as the log's retention says. Names the last of them and its hash, so that the
+// chain goes on from there.
+inline constexpr EventName log_prune{"anchorhold.log.prune", Severity::info, Durability::boundary};
+
 // One request to a model. Name and attributes: OpenTelemetry GenAI semantic conventions.
 inline constexpr EventName model_call{"gen_ai.client.inference.operation.details", Severity::info,
                                       Durability::routine};
