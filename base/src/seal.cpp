@@ -23,7 +23,7 @@ constexpr std::uint64_t rights_abi1 = (1ull << 13) - 1;
 constexpr std::uint64_t right_refer = 1ull << 13;      // 2
 constexpr std::uint64_t right_truncate = 1ull << 14;   // 3
 constexpr std::uint64_t right_ioctl_dev = 1ull << 15;  // 5
-constexpr std::uint64_t net_bind_connect = 3;          // 4
+constexpr std::uint64_t net_bind = 1, net_connect = 2;  // 4
 constexpr std::uint64_t scope_all = 3;                 // 6: abstract unix sockets, signals
 
 struct RulesetAttributes {
@@ -45,7 +45,8 @@ constexpr std::uint64_t file_only_rights = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK
                                            LANDLOCK_ACCESS_FS_READ_FILE | right_truncate | right_ioctl_dev;
 
 Status restrict_files(const SealPolicy& policy, int abi) {
-  RulesetAttributes attributes{file_rights(abi), abi >= 4 ? net_bind_connect : 0, abi >= 6 ? scope_all : 0};
+  std::uint64_t net_rights = policy.may_connect ? net_bind : net_bind | net_connect;
+  RulesetAttributes attributes{file_rights(abi), abi >= 4 ? net_rights : 0, abi >= 6 ? scope_all : 0};
   std::size_t size = abi >= 6 ? 24 : abi >= 4 ? 16 : 8;
   UniqueFd ruleset(static_cast<int>(syscall(SYS_landlock_create_ruleset, &attributes, size, 0)));
   if (!ruleset) return fail_errno(errno, "landlock_create_ruleset");

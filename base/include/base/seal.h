@@ -43,6 +43,9 @@ struct SealPolicy {
   std::vector<ResourceLimit> limits;
   std::vector<int> kept_descriptors;  // besides 0, 1, 2; all others are closed
   bool kill_on_violation = true;
+  // TCP connections to anywhere, where Landlock could refuse them; whether there are sockets at all is up to
+  // the system calls. Listening on a port stays refused.
+  bool may_connect = false;
   // Goes on when the kernel has no Landlock. Only for tests of machines without it: what is lost is the file
   // boundary.
   bool allow_weak = false;

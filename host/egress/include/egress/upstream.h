@@ -51,6 +51,17 @@ struct UpstreamProxies {
   const UpstreamProxy* for_destination(const policy::Destination& destination, bool plain) const;
 };
 
+// How long a connection of the guest may take for what it does.
+struct ConnectionLimits {
+  std::chrono::milliseconds head =
+      std::chrono::seconds(30);  // from its first byte to its last; a ClientHello too
+  std::chrono::milliseconds connect = std::chrono::seconds(15);      // to the server, with TLS
+  std::chrono::milliseconds waiting = std::chrono::minutes(5);       // between two requests
+  std::chrono::milliseconds quiet = std::chrono::hours(2);           // nothing moves in either direction
+  std::chrono::milliseconds half_closed = std::chrono::minutes(10);  // nothing moves, and one side has ended
+  std::uint32_t connections = 12'000;                                // of one guest at a time
+};
+
 // Certificates that upstream servers are verified against.
 struct TrustSpec {
   std::filesystem::path system_bundle;          // empty: the system's own, wherever OpenSSL has it

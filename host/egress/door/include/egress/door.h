@@ -44,6 +44,7 @@ struct DoorSpec {
   ResolverSpec resolver;
   UpstreamProxies proxies;
   TrustSpec trust;
+  ConnectionLimits limits;
   std::filesystem::path program;  // anchorhold-egressd; empty: own_program()
   bool allow_weak = false;        // see SealPolicy::allow_weak
 };

@@ -1,0 +1,81 @@
+// One connection of the guest, from its first byte to its last. It speaks HTTP to its proxy: CONNECT, after
+// which it is a tunnel, an opened TLS connection or plain HTTP; or http:// requests, each judged alone.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "egress/client_hello.h"
+#include "egress/http_head.h"
+#include "proxy.h"
+#include "stream.h"
+
+namespace anchorhold::egress {
+
+class GuestConnection : public std::enable_shared_from_this<GuestConnection> {
+ public:
+  GuestConnection(Proxy& proxy, std::unique_ptr<Stream> guest);
+  ~GuestConnection();
+
+  Awaitable<void> run();
+  // The policy changed: goes on, or is cut with an event.
+  void judge_again();
+  void time_is_over();
+  const Deadline& deadline() const { return deadline_; }
+
+ private:
+  friend class HttpExchange;
+  friend class Http2Bridge;
+
+  // A refusal that the guest can read.
+  struct Refusal {
+    unsigned status = 403;
+    EventReport report;
+  };
+  // Everything that is awaited is given objects with names, or those that functions return: GCC 12 destroys
+  // temporaries that braces make in such a call twice.
+  static Refusal refusal(unsigned status, EventReport report);
+  EventReport report_of(EventKind kind, std::string cause) const;
+  Awaitable<void> refuse(Stream& guest, Refusal why);
+  Awaitable<bool> record(EventReport report);
+  // Recorded, and the guest is told by an alert of TLS, since it waits for a server's hello.
+  Awaitable<void> refuse_hello(std::string cause, bool violation);
+
+  Awaitable<std::optional<RequestHead>> read_first_head();
+  Awaitable<void> run_connect(RequestHead head);
+  // Decided, resolved, judged, recorded and dialled; a refusal otherwise. Replaces what was connected.
+  Awaitable<std::optional<Refusal>> reach(Wanted wanted, bool plain);
+  Awaitable<std::optional<Refusal>> dial_again(bool plain);
+
+  Awaitable<void> run_connected();
+  Awaitable<void> run_tls();
+  Awaitable<void> run_raw();
+  Awaitable<bool> pass_first_bytes();
+  Awaitable<void> run_plain_http();
+  // Nothing when there is none that may pass; it was refused then.
+  Awaitable<std::optional<ClientHello>> read_hello();
+  std::string fault_of(const ClientHello& hello) const;
+  Awaitable<void> intercept(ClientHello hello);
+  // TLS to the server, verified; `server_` is it then.
+  Awaitable<std::optional<Refusal>> secure_server(std::vector<std::string> protocols);
+  // An HTTP/1 server inside TLS that answers the first request with why there is no other.
+  Awaitable<void> explain_inside(Refusal why, const ClientHello& hello);
+  Awaitable<void> tunnel();
+
+  Proxy& proxy_;
+  std::unique_ptr<Stream> guest_;
+  Reader reader_;
+  Deadline deadline_;
+
+  std::optional<policy::Destination> destination_;
+  Decided decided_;
+  std::unique_ptr<Stream> server_;
+  std::optional<policy::Address> address_;
+  const UpstreamProxy* through_ = nullptr;
+  bool opened_ = false;  // the bytes inside are read here
+  bool cut_ = false;
+};
+
+}  // namespace anchorhold::egress

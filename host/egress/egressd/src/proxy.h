@@ -1,0 +1,82 @@
+// The process as a whole: the configuration in force, the connections that are open, and the one decision
+// that every one of them goes through.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "authority.h"
+#include "dialer.h"
+#include "egress/control.h"
+#include "host_link.h"
+#include "own_addresses.h"
+#include "resolver.h"
+
+namespace anchorhold::egress {
+
+class GuestConnection;
+
+// A decision with the configuration that its rule lives in.
+struct Decided {
+  policy::EgressDecision decision;
+  std::shared_ptr<const Configuration> configuration;
+  bool once = false;  // a person allowed it for this time
+
+  bool allowed() const { return decision.action == policy::EgressAction::allow; }
+  bool inspecting() const { return decision.rule && decision.rule->inspecting(); }
+  bool tunnel_only() const { return decision.rule && decision.rule->tunnel_only; }
+};
+
+// What is known of a request when its destination is decided.
+struct Wanted {
+  policy::Destination destination;
+  std::string method{};  // empty: a CONNECT
+  std::string path{};
+  std::uint64_t bytes_waiting = 0;
+};
+
+class Proxy {
+ public:
+  Proxy(asio::io_context& loop, UniqueFd control, std::unique_ptr<Resolver> resolver, OwnAddresses own,
+        std::unique_ptr<Authority> authority);
+  ~Proxy();
+
+  // Says that the process is sealed, and serves until the host is gone.
+  Awaitable<Status> serve(int landlock_version);
+
+  // Allowed or denied; asks the person where the policy says so, one question for all that want the same.
+  Awaitable<Decided> decide(Wanted wanted);
+  Decided decide_now(const policy::Destination& destination) const;
+
+  asio::io_context& loop() { return loop_; }
+  HostLink& host() { return host_; }
+  Dialer& dialer() { return dialer_; }
+  Authority& authority() { return *authority_; }
+  // For servers; none before the host gave the certificates to trust.
+  SSL_CTX* trust() { return trust_.get(); }
+  std::shared_ptr<const Configuration> configuration() const { return configuration_; }
+
+ private:
+  struct Pending;
+  Status take(ControlMessage message);
+  Status configure(ControlMessage message);
+  void accept(UniqueFd stream);
+  Awaitable<void> run(std::shared_ptr<GuestConnection> connection);
+  Awaitable<void> look_at_deadlines();
+  Awaitable<void> ask(std::shared_ptr<Pending> pending, Wanted wanted, std::string reason);
+
+  asio::io_context& loop_;
+  HostLink host_;
+  std::unique_ptr<Resolver> resolver_;
+  OwnAddresses own_;
+  Dialer dialer_;
+  std::unique_ptr<Authority> authority_;
+  SslContext trust_;
+  std::shared_ptr<const Configuration> configuration_;
+  std::unordered_map<GuestConnection*, std::weak_ptr<GuestConnection>> connections_;
+  std::map<policy::Destination, std::shared_ptr<Pending>> questions_;
+};
+
+}  // namespace anchorhold::egress

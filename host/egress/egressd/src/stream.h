@@ -1,0 +1,104 @@
+// A stream of bytes, as everything in the process sees it: a socket, or TLS on a stream. Reading and writing
+// are tried and never wait; who wants to wait says for what, on the one event loop. So an idle connection has
+// no buffer of its own: what is read goes through one scratch buffer of the process.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/fd.h"
+
+namespace anchorhold::egress {
+
+namespace asio = boost::asio;
+template <typename T>
+using Awaitable = asio::awaitable<T>;
+
+enum class Direction { read, write };
+
+struct Io {
+  enum class State {
+    done,     // count bytes, at least one
+    waiting,  // nothing now; wait in `direction`
+    end,      // the other side said that nothing more comes, or it is cut
+    failed,
+  };
+  State state = State::end;
+  std::size_t count = 0;
+  Direction direction = Direction::read;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual Io try_read(std::span<char> buffer) = 0;
+  virtual Io try_write(std::string_view bytes) = 0;
+  // Says that nothing more comes (FIN, close_notify); done with a count of 0 when it was said.
+  virtual Io try_shutdown() = 0;
+  virtual Awaitable<void> wait(Direction direction) = 0;
+  // Ends both directions at once; whoever waits goes on and finds the end. Safe to call again.
+  virtual void cut() = 0;
+};
+
+// A connected socket, non-blocking.
+class SocketStream : public Stream {
+ public:
+  SocketStream(asio::io_context& loop, UniqueFd fd) : socket_(loop, fd.release()) {}
+  Io try_read(std::span<char> buffer) override;
+  Io try_write(std::string_view bytes) override;
+  Io try_shutdown() override;
+  Awaitable<void> wait(Direction direction) override;
+  void cut() override;
+  int descriptor() { return socket_.native_handle(); }
+
+ private:
+  asio::posix::stream_descriptor socket_;
+};
+
+// What a connection allows itself to wait. One object for each connection, looked at about once a second.
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+  void in(std::chrono::milliseconds limit) { at_ = Clock::now() + limit; }
+  bool over(Clock::time_point now) const { return now >= at_; }
+
+ private:
+  Clock::time_point at_ = Clock::time_point::max();
+};
+
+// At least one byte, or the end.
+Awaitable<Io> read_some(Stream& stream, std::span<char> buffer);
+// All of it, or false.
+Awaitable<bool> write_all(Stream& stream, std::string_view bytes);
+Awaitable<void> shut_down(Stream& stream);
+
+// Of the process, for one read that is used up before anything else runs.
+std::span<char> scratch();
+
+// What was read of a stream and not used yet. Holds memory only while it holds bytes.
+class Reader {
+ public:
+  explicit Reader(Stream& stream) : stream_(&stream) {}
+  std::string_view bytes() const { return std::string_view(buffer_).substr(begin_); }
+  void consume(std::size_t count);
+  void put_back(std::string bytes);
+  std::string take_all();
+  // More bytes than before; false at the end of the stream.
+  Awaitable<bool> fill();
+  Stream& stream() { return *stream_; }
+
+ private:
+  Stream* stream_;
+  std::string buffer_;
+  std::size_t begin_ = 0;
+};
+
+}  // namespace anchorhold::egress
