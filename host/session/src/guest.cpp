@@ -270,9 +270,10 @@ hypervisor::MachineSpec Guest::Starter::describe_machine() const {
 
 Status Guest::Starter::start_machine() {
   const auto& capabilities = parts_.hypervisor.capabilities();
+  auto start = events::Event(events::vm_start);
+  if (state_.spec.wall_time) start.set("vm.wall_time_ms", std::int64_t{state_.spec.wall_time->count()});
   ANCHORHOLD_CHECK(state_.record(
-      events::Event(events::vm_start)
-          .set("image.name", state_.spec.image)
+      start.set("image.name", state_.spec.image)
           .set("image.key", state_.image->key_id())
           .set("image.kernel.digest", state_.image->manifest().kernel.digest)
           .set("image.rootfs.digest", state_.image->manifest().rootfs.digest)

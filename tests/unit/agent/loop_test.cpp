@@ -282,6 +282,57 @@ TEST_F(LoopTest, the_prompt_states_the_grants_that_are_in_force) {
                            Not(HasSubstr("/mnt/report"))));
 }
 
+TEST_F(LoopTest, a_folder_granted_meanwhile_is_told_before_the_next_turn_and_stays) {
+  const FolderGrant late{"/home/a/late", "/mnt/late", FolderMode::read_write_no_delete};
+  FixedProvider provider({tool_turn({{"shell", R"({"command":"print x"})"}}), text_turn("done")});
+  const TaskId id = make_task().id();
+  // While the model answers the first time, by somebody else.
+  provider.on_stream = [&] {
+    if (provider.requests.size() > 1) return;
+    auto added = TaskStore::open(directory_.path() / "tasks")->add_folder(id, late);
+    EXPECT_TRUE(added) << added.error().message;
+  };
+  EXPECT_EQ(run(provider).end, TaskEnd::completed);
+  ASSERT_THAT(provider.requests, SizeIs(2));
+  EXPECT_THAT(provider.requests[0].system, Not(HasSubstr("/mnt/late")));
+  EXPECT_THAT(provider.requests[1].system, HasSubstr("/mnt/late"));
+  const auto& last = provider.requests[1].messages.back();
+  EXPECT_EQ(last.role, Role::user);
+  EXPECT_THAT(text_of(last.blocks),
+              AllOf(HasSubstr("/mnt/late"), HasSubstr("/home/a/late"), HasSubstr("cannot be deleted")));
+  // It is told once, and there again when the task is opened again.
+  auto messages = task_->messages();
+  EXPECT_THAT(*messages, SizeIs(5));
+  task_.reset();
+  auto again = store_.open_task(id, clock_);
+  ASSERT_TRUE(again) << again.error().message;
+  ASSERT_THAT(again->spec().grants.folders, SizeIs(3));
+  EXPECT_EQ(again->spec().grants.folders[2].guest_path, "/mnt/late");
+  EXPECT_EQ(again->spec().grants.folders[2].mode, FolderMode::read_write_no_delete);
+  EXPECT_EQ(store_.add_folder(TaskId("nothing"), late).error().code, ErrorCode::not_found);
+}
+
+TEST_F(LoopTest, a_task_that_reached_its_limit_goes_on_with_another) {
+  spec_.limits.turns = 1;
+  FixedProvider provider({tool_turn({{"shell", R"({"command":"print x"})"}}), text_turn("done")});
+  EXPECT_EQ(run(provider).end, TaskEnd::limit);
+  EXPECT_EQ(run(provider).end, TaskEnd::limit);
+  Limits more = task_->spec().limits;
+  more.turns = 5;
+  ProviderSpec moved = task_->spec().provider;
+  moved.base_url = "http://elsewhere";
+  ASSERT_TRUE(task_->change(more, moved));
+  EXPECT_EQ(run(provider).end, TaskEnd::completed);
+  const TaskId id = task_->id();
+  task_.reset();
+  auto again = store_.open_task(id, clock_);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->spec().limits.turns, 5u);
+  EXPECT_EQ(again->spec().provider.base_url, "http://elsewhere");
+  EXPECT_EQ(again->spec().provider.model, spec_.provider.model);
+  EXPECT_THAT(again->spec().grants.folders, SizeIs(2));
+}
+
 TEST_F(LoopTest, old_results_are_shortened_to_fit_and_stay_readable) {
   std::vector<Result<Turn>> turns;
   for (int i = 0; i < 12; ++i) turns.push_back(tool_turn({{"shell", R"({"command":"flood 2000"})"}}));

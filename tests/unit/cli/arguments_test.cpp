@@ -122,6 +122,22 @@ TEST(Arguments, SessionsEventsImages) {
   EXPECT_TRUE(stop.force);
   EXPECT_EQ(command<SessionsCommand>({"sessions", "resume", "abc", "--base-url", "http://x"}).base_url,
             "http://x");
+  auto resume = command<SessionsCommand>(
+      {"sessions", "resume", "abc", "--max-turns", "9", "--max-time", "2h", "--model", "openai:x"});
+  EXPECT_EQ(resume.max_turns, 9u);
+  EXPECT_EQ(resume.max_time, std::chrono::hours(2));
+  EXPECT_EQ(resume.model, "openai:x");
+  auto grant = command<SessionsCommand>(
+      {"sessions", "grant", "abc", "--rw", "/a", "--rw-no-delete", "/b", "--ro", "/c", "--rw", "/d"});
+  EXPECT_EQ(grant.action, Sessions::grant);
+  EXPECT_EQ(grant.id, "abc");
+  ASSERT_EQ(grant.grants.size(), 4u);
+  const mounts::Mode modes[] = {mounts::Mode::rw, mounts::Mode::rw_no_delete, mounts::Mode::ro,
+                                mounts::Mode::rw};
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(grant.grants[i].path, std::string("/") + static_cast<char>('a' + i));
+    EXPECT_EQ(grant.grants[i].mode, modes[i]);
+  }
 
   using Events = EventsCommand::Action;
   auto list =
@@ -177,6 +193,10 @@ TEST(Arguments, FaultsSayWhatAndWhereToLook) {
       {{"task", "x", "--max-turns", "0"}, "0", "anchorhold task --help"},
       {{"task", "x", "--", "y"}, "only run", "anchorhold task --help"},
       {{"sessions", "show"}, "id", "anchorhold sessions show --help"},
+      {{"sessions", "grant", "abc"}, "needs a folder", "anchorhold sessions grant --help"},
+      {{"sessions", "grant", "abc", "--ro"}, "--ro", "anchorhold sessions grant --help"},
+      {{"sessions", "resume", "abc", "--model", "gpt"}, "'gpt'", "anchorhold sessions resume --help"},
+      {{"sessions", "resume", "abc", "--max-turns", "0"}, "0", "anchorhold sessions resume --help"},
       {{"sessions", "explode"}, "explode", "anchorhold sessions --help"},
       {{"events", "list", "--severity", "terrible"}, "terrible", "anchorhold events list --help"},
       {{"events", "list", "--since", "yesterday"}, "yesterday", "anchorhold events --help"},

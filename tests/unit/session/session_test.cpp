@@ -53,6 +53,7 @@ TEST_F(SessionTest, StartsRunsAndEndsWithAnEventForEachStep) {
 TEST_F(SessionTest, TheMachineIsWhatTheSpecAsksFor) {
   guest_spec_.cpus = 3;
   guest_spec_.memory = ByteSize::mib(640);
+  guest_spec_.wall_time = std::chrono::minutes(7);
   hypervisor::MachineSpec seen;
   when_running = [&](const hypervisor::MachineSpec& machine) {
     seen = machine;
@@ -61,6 +62,7 @@ TEST_F(SessionTest, TheMachineIsWhatTheSpecAsksFor) {
   auto session = open_session();
   ASSERT_TRUE(session->guest());
   EXPECT_EQ(seen.vcpus, 3u);
+  EXPECT_EQ(seen.wall_time, std::chrono::minutes(7));
   EXPECT_EQ(seen.memory, ByteSize::mib(640));
   EXPECT_TRUE(seen.kernel.string().ends_with("vmlinux"));
   // Nothing is granted: only the devices that wait for what may be.
@@ -203,6 +205,19 @@ TEST_F(SessionTest, ADeniedPortIsAnEvent) {
   session->close();
   auto names = event_names("anchorhold.vsock");
   EXPECT_EQ(names, (Names{"anchorhold.vsock.refuse"}));
+}
+
+TEST_F(SessionTest, RulesOfAnOpenPortThatAreBrokenAreAnEvent) {
+  auto session = open_session();
+  auto guest = *session->guest();
+  {
+    std::lock_guard lock(door().mutex);
+    door().callbacks.violated(1024, "a message of 4 GiB");
+  }
+  guest.reset();
+  session->close();
+  EXPECT_EQ(event_names("anchorhold.vsock"), (Names{"anchorhold.vsock.violation"}));
+  EXPECT_EQ(cause_of_last("anchorhold.vsock.violation"), "a message of 4 GiB");
 }
 
 TEST_F(SessionTest, WarmUpStartsAheadOfNeed) {
