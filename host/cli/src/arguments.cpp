@@ -110,6 +110,10 @@ void Parser::add_guest_options(CLI::App* command, GuestArguments& into) {
       ->type_name("SIZE");
   command->add_option("--hypervisor", into.hypervisor_uri, "Another libvirt URI than the embedded one")
       ->type_name("URI");
+  command
+      ->add_option("--bulk-limit", into.bulk_limit,
+                   "Removals and rewrites of old files in a minute before you are asked (200; 0: never ask)")
+      ->type_name("N");
   command->add_flag("--emulate", into.emulate, "Do not use KVM even where it works");
 }
 

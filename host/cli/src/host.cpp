@@ -77,6 +77,13 @@ session::GuestSpec Host::guest_spec(const GuestArguments& arguments) {
   return spec;
 }
 
+mounts::ShareLimits Host::share_limits(const GuestArguments& arguments) {
+  mounts::ShareLimits limits;
+  limits.bulk_changes = arguments.bulk_limit.value_or(0);
+  limits.no_bulk_guard = arguments.bulk_limit == 0u;
+  return limits;
+}
+
 session::SessionParts Host::session_parts(const GuestArguments& arguments) {
   hypervisor::LibvirtOptions options;
   options.uri = arguments.hypervisor_uri;
@@ -88,6 +95,7 @@ session::SessionParts Host::session_parts(const GuestArguments& arguments) {
       .verify_image = [](const std::string& name) -> Result<images::VerifiedImage> {
         return images::VerifiedImage::verify(ANCHORHOLD_TRY(images::ImageStore::open_default()), name);
       }};
+  parts.asker = &asker_;
   parts.progress = [this](session::Stage stage) {
     console_.progress(waiting_for(stage));
     console_.detail(fmt::format("stage {}: {}", session::to_string(stage), waiting_for(stage)));

@@ -10,6 +10,7 @@
 #include "console.h"
 #include "events/event_log.h"
 #include "session/session.h"
+#include "terminal_asker.h"
 
 namespace anchorhold::cli {
 
@@ -19,6 +20,7 @@ class Host {
 
   Console& console() { return console_; }
   Clock& clock() { return clock_; }
+  TerminalAsker& asker() { return asker_; }
   events::EventSink& events() { return *events_; }
 
   // Judges the folders and opens them.
@@ -26,12 +28,14 @@ class Host {
   // How a session starts guests, as the arguments say; progress goes to the console.
   session::SessionParts session_parts(const GuestArguments& arguments);
   static session::GuestSpec guest_spec(const GuestArguments& arguments);
+  static mounts::ShareLimits share_limits(const GuestArguments& arguments);
 
  private:
   Host(Console& console, std::unique_ptr<events::EventLog> events)
       : console_(console), events_(std::move(events)) {}
 
   Console& console_;
+  TerminalAsker asker_{console_};
   SystemClock clock_;
   std::unique_ptr<events::EventLog> events_;
 };

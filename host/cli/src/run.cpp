@@ -1,5 +1,7 @@
 // anchorhold run: one command in a fresh guest, its streams and its exit status passed through.
 #include <atomic>
+#include <condition_variable>
+#include <mutex>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
@@ -57,14 +59,31 @@ class InputPump {
     thread_.join();
   }
 
+  // Nothing is read while somebody else reads the terminal.
+  void pause(bool paused) {
+    std::lock_guard lock(mutex_);
+    paused_ = paused;
+    changed_.notify_all();
+  }
+
  private:
+  // Reads what is there; nothing when it is not ours to read.
+  ssize_t read_input(std::span<std::byte> buffer) {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait(lock, stop_.get_token(), [&] { return !paused_; }), paused_) return -1;
+    pollfd waited{STDIN_FILENO, POLLIN, 0};
+    errno = EAGAIN;
+    if (poll(&waited, 1, 0) <= 0) return -1;
+    return read(STDIN_FILENO, buffer.data(), buffer.size());
+  }
+
   void pump() {
     std::vector<std::byte> buffer(session::max_chunk_bytes);
     for (;;) {
       pollfd waited[2] = {{STDIN_FILENO, POLLIN, 0}, {wake_.get(), POLLIN, 0}};
       if (poll(waited, 2, -1) < 0) continue;
       if (waited[1].revents != 0) return;
-      ssize_t got = read(STDIN_FILENO, buffer.data(), buffer.size());
+      ssize_t got = read_input(buffer);
       if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
       if (got <= 0) {
         (void)exec_.close_input();
@@ -78,6 +97,9 @@ class InputPump {
   GuestExec& exec_;
   UniqueFd wake_;
   std::stop_source stop_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  bool paused_ = false;
   std::thread thread_;
 };
 
@@ -163,6 +185,7 @@ Result<int> Run::command_in(session::Session& session, session::Guest& guest) {
     std::optional<RawTerminal> raw;
     if (command_.tty) raw.emplace();
     InputPump input(*exec);
+    host_.asker().while_asking([&](bool paused) { input.pause(paused); });
     std::thread errors([&] { copy_output(*exec, OutputStream::standard_error, STDERR_FILENO); });
     std::thread output([&] {
       if (copy_output(*exec, OutputStream::standard_output, STDOUT_FILENO)) return;
@@ -172,6 +195,7 @@ Result<int> Run::command_in(session::Session& session, session::Guest& guest) {
     status = exec->wait(stop_.get_token());
     errors.join();
     output.join();
+    host_.asker().while_asking({});
   }
   {
     std::lock_guard lock(mutex_);
@@ -212,6 +236,7 @@ Result<int> run_command(const RunCommand& command, Console& console, Signals& si
   spec.id = SessionId(new_short_id());
   spec.grants = ANCHORHOLD_TRY(Host::resolve_grants(command.guest.grants));
   spec.guest = Host::guest_spec(command.guest);
+  spec.limits = Host::share_limits(command.guest);
   // Whatever else fails, the machine does not outlive the command's time by much.
   if (command.timeout)
     spec.guest.wall_time = spec.guest.boot_limit + *command.timeout + machine_time_allowance;

@@ -170,6 +170,7 @@ Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> g
   spec.task = task.id();
   spec.grants = std::move(grants);
   spec.guest = Host::guest_spec(guest);
+  spec.limits = Host::share_limits(guest);
   // The task's own limit ends it; this ends the machine of a task that does not notice.
   if (auto limit = task.spec().limits.wall_time; limit.count() > 0)
     spec.guest.wall_time = limit + machine_time_allowance;
@@ -209,8 +210,9 @@ Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> g
                            .ask_user = {},
                            .events = &(*session)->events()};
     if (isatty(STDIN_FILENO) && !console.json())
-      parts.ask_user = [&console](const std::string& question, const std::vector<std::string>& choices,
-                                  std::stop_token token) {
+      parts.ask_user = [&console, &host](const std::string& question, const std::vector<std::string>& choices,
+                                         std::stop_token token) {
+        std::lock_guard shown(host.asker().terminal());
         return ask_on_terminal(console, question, choices, token);
       };
     outcome = agent::run_task(task, parts, stop.token());

@@ -82,7 +82,9 @@ Result<std::unique_ptr<Session>> Session::open(SessionSpec spec, SessionParts pa
   for (const auto& grant : session->grants())
     ANCHORHOLD_CHECK(session->state_->record(events::mount_grant, *grant));
   auto ledgers = ANCHORHOLD_TRY(state_directory()) / "ledgers" / session->id().value();
-  session->state_->shares = ANCHORHOLD_TRY(ShareSet::start(session->grants(), ledgers, session->events()));
+  session->state_->shares = ANCHORHOLD_TRY(ShareSet::start(
+      session->grants(), ledgers, session->state_->spec.limits, session->id(), session->state_->parts.asker,
+      session->events()));
   return session;
 }
 

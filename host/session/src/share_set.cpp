@@ -23,8 +23,9 @@ GuestClient::MountMode mount_mode(const mounts::Grant& grant) {
 
 Result<std::unique_ptr<ShareSet>> ShareSet::start(const std::vector<GrantPointer>& grants,
                                                   const std::filesystem::path& ledgers,
-                                                  events::EventSink& events) {
-  std::unique_ptr<ShareSet> set(new ShareSet(ledgers, events));
+                                                  const mounts::ShareLimits& limits, const SessionId& session,
+                                                  Asker* asker, events::EventSink& events) {
+  std::unique_ptr<ShareSet> set(new ShareSet(ledgers, limits, session, asker, events));
   for (const auto& grant : grants) set->entries_.push_back({grant, nullptr});
   for (std::size_t index = 0; index < grants.size(); ++index) {
     ANCHORHOLD_CHECK(set->start_share(index));
@@ -34,8 +35,14 @@ Result<std::unique_ptr<ShareSet>> ShareSet::start(const std::vector<GrantPointer
 }
 
 ShareSet::~ShareSet() {
+  questions_->close();
+  {
+    std::lock_guard lock(mutex_);
+    askers_.clear();
+  }
   spares_.reset();
   entries_.clear();  // no notice comes any more
+  questions_.reset();
   recorder_.reset();
   std::error_code ignored;
   // Only what holds nothing to undo.
@@ -48,6 +55,7 @@ Status ShareSet::start_share(std::size_t index) {
   const mounts::Grant& grant = *entries_[index].grant;
   mounts::ShareSpec spec;
   spec.ledger_folder = ledgers_ / grant.name;
+  spec.limits = limits_;
   spec.on_notice = [this, index](const mounts::ShareNotice& notice) { noticed(index, notice); };
   ANCHORHOLD_CHECK(make_directories(ledgers_));
   auto share = mounts::Share::start(grant, std::move(spec));
@@ -56,6 +64,7 @@ Status ShareSet::start_share(std::size_t index) {
   {
     std::lock_guard lock(mutex_);
     entries_[index].keeper_gone = false;
+    askers_[index] = share->get();
   }
   entries_[index].share = std::move(*share);
   return {};
@@ -118,6 +127,10 @@ Status ShareSet::add(GrantPointer grant, GuestClient* client, const std::functio
   if (given) return {};
   files_.remove(entries_[index].grant->name);
   const auto ledger = ledgers_ / entries_[index].grant->name;
+  {
+    std::lock_guard lock(mutex_);
+    askers_.erase(index);
+  }
   entries_[index].share.reset();
   entries_.pop_back();
   std::error_code ignored;
@@ -172,7 +185,30 @@ void ShareSet::noticed(std::optional<std::size_t> index, const mounts::ShareNoti
                         Error{ErrorCode::unavailable, notice.cause, {}});
     return;
   }
+  if (notice.kind == mounts::ShareNotice::Kind::question) {
+    if (index) ask(*index, notice);
+    return;
+  }
   recorder_->post([this, notice] { record(notice); });
+}
+
+// The keeper gives up a little later than the person is asked for, so that a late answer is not lost.
+void ShareSet::ask(std::size_t index, const mounts::ShareNotice& notice) {
+  constexpr std::chrono::seconds usual{60}, allowance{2};
+  auto limit = limits_.answer.count() > 0 ? limits_.answer : usual;
+  Question question{.kind = Question::Kind::bulk_change,
+                    .session = session_,
+                    .subject = notice.grant,
+                    .about = notice.report.path,
+                    .text = fmt::format("{} in {}", notice.report.reason, notice.grant),
+                    .limit = limit > 2 * allowance ? limit - allowance : limit};
+  questions_->ask(std::move(question), [this, index, number = notice.report.question](Approval answer) {
+    auto verdict = answer == Approval::allow_for_session ? mounts::Verdict::allow_for_session
+                   : answer == Approval::allow_once      ? mounts::Verdict::allow_once
+                                                       : mounts::Verdict::deny;
+    std::lock_guard lock(mutex_);
+    if (auto found = askers_.find(index); found != askers_.end()) found->second->answer(number, verdict);
+  });
 }
 
 void ShareSet::record(const mounts::ShareNotice& notice) {
@@ -180,6 +216,14 @@ void ShareSet::record(const mounts::ShareNotice& notice) {
   const auto& report = notice.report;
   if (notice.kind == mounts::ShareNotice::Kind::report && report.kind != ReportKind::refused &&
       report.kind != ReportKind::violation) {
+    if (report.kind == ReportKind::warning) {
+      events::Event event(events::mount_notice);
+      event.set("mount.name", notice.grant)
+          .set("mount.operation", report.operation)
+          .set(events::key::cause, report.reason)
+          .set_content(events::ContentCategory::paths, "mount.path", report.path);
+      if (auto status = events_.record(std::move(event)); !status) log_error(status.error().message);
+    }
     if (report.kind != ReportKind::ready)
       log_warning(fmt::format("{} of {}: {}: {}", mounts::to_string(notice.process), notice.grant,
                               report.operation, report.reason));

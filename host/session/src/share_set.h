@@ -6,6 +6,7 @@
 #include <deque>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "mounts/access.h"
 #include "mounts/share.h"
 #include "mounts/spares.h"
+#include "question_desk.h"
 #include "session/guest_client.h"
 
 namespace anchorhold::session {
@@ -28,7 +30,8 @@ class ShareSet {
 
   static Result<std::unique_ptr<ShareSet>> start(const std::vector<GrantPointer>& grants,
                                                  const std::filesystem::path& ledgers,
-                                                 events::EventSink& events);
+                                                 const mounts::ShareLimits& limits, const SessionId& session,
+                                                 Asker* asker, events::EventSink& events);
   ~ShareSet();
 
   // Readers for one guest, listening in its folder, and as many spare devices as it may have; the end of any
@@ -53,14 +56,22 @@ class ShareSet {
     std::unique_ptr<mounts::Share> share;
     bool keeper_gone = false;  // guarded by the mutex
   };
-  ShareSet(std::filesystem::path ledgers, events::EventSink& events)
-      : ledgers_(std::move(ledgers)), events_(events) {}
+  ShareSet(std::filesystem::path ledgers, const mounts::ShareLimits& limits, SessionId session, Asker* asker,
+           events::EventSink& events)
+      : ledgers_(std::move(ledgers)),
+        limits_(limits),
+        session_(std::move(session)),
+        events_(events),
+        questions_(std::make_unique<QuestionDesk>(asker, events)) {}
   Status start_share(std::size_t index);
   Status give_to_guest(std::size_t index, GuestClient* client, const std::function<Status()>& allowed);
   void noticed(std::optional<std::size_t> index, const mounts::ShareNotice& notice);
   void record(const mounts::ShareNotice& notice);
+  void ask(std::size_t index, const mounts::ShareNotice& notice);
 
   const std::filesystem::path ledgers_;
+  const mounts::ShareLimits limits_;
+  const SessionId session_;
   events::EventSink& events_;
   mounts::FileAccess files_;
   std::mutex mutex_;
@@ -68,6 +79,8 @@ class ShareSet {
   std::filesystem::path guest_folder_;
   std::deque<Entry> entries_;  // stay where they are
   std::unique_ptr<mounts::Spares> spares_;
+  std::map<std::size_t, mounts::Share*> askers_;  // whose keeper may be answered; guarded by the mutex
+  std::unique_ptr<QuestionDesk> questions_;
   std::unique_ptr<SerialExecutor> recorder_ = std::make_unique<SerialExecutor>("reports");
 };
 

@@ -28,6 +28,7 @@ struct GuestArguments {
   ByteSize memory;    // 0: the default
   std::string hypervisor_uri;
   bool emulate = false;  // do not use KVM even where there is
+  std::optional<unsigned> bulk_limit;  // none: the default; 0: no guard
 };
 
 struct RunCommand {

@@ -64,6 +64,12 @@ inline constexpr EventName credential_reject{"anchorhold.credential.reject", Sev
 inline constexpr EventName policy_load{"anchorhold.policy.load", Severity::info, Durability::boundary};
 inline constexpr EventName policy_reject{"anchorhold.policy.reject", Severity::error, Durability::boundary};
 
+// Allowed, but a person should know: a symlink that leads out of the folder, what its file system cannot do.
+inline constexpr EventName mount_notice{"anchorhold.mount.notice", Severity::warn, Durability::routine};
+
+// A person was asked, and this was the answer; also "no" because nobody answered.
+inline constexpr EventName approval{"anchorhold.approval", Severity::info, Durability::boundary};
+
 // A tool the model called, and what came of it.
 inline constexpr EventName tool_call{"anchorhold.tool.call", Severity::info, Durability::boundary};
 inline constexpr EventName tool_result{"anchorhold.tool.result", Severity::info, Durability::routine};

@@ -15,6 +15,8 @@
 #include "base/id.h"
 #include "mounts/access.h"
 #include "mounts/grant.h"
+#include "mounts/share.h"
+#include "session/asker.h"
 #include "session/guest.h"
 
 namespace anchorhold::session {
@@ -23,6 +25,7 @@ struct SessionSpec {
   SessionId id;
   TaskId task;                        // empty: none
   std::vector<mounts::Grant> grants;  // judged, and held by their descriptors
+  mounts::ShareLimits limits{};       // in each of them
   GuestSpec guest;
 };
 
@@ -32,6 +35,8 @@ struct SessionParts {
   // Called once, on the session's worker, when the first guest is needed.
   std::function<Result<std::unique_ptr<hypervisor::Hypervisor>>()> make_hypervisor;
   std::function<Result<images::VerifiedImage>(const std::string& name)> verify_image;
+  // Whom to ask what only a person can decide; outlives the session. None: every answer is no.
+  Asker* asker = nullptr;
   // On the worker.
   std::function<void(Stage)> progress = {};
   std::function<void(const hypervisor::Capabilities&)> hypervisor_ready =
