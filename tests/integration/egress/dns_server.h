@@ -21,8 +21,8 @@ class DnsServer {
   struct Name {
     std::vector<std::string> addresses{};  // of both families
     std::string alias{};                   // CNAME; then addresses are those of the alias
-    bool broken = false;                 // SERVFAIL
-    bool silent = false;                 // never answered
+    bool broken = false;                   // SERVFAIL
+    bool silent = false;                   // never answered
     std::vector<std::string> next{};       // addresses from the second question for A on
   };
   void set_name(const std::string& name, Name what);

@@ -107,7 +107,8 @@ TEST_F(EgressTunnel, TheAddressThatWasJudgedIsTheOneThatIsDialled) {
   wire.write("GET / HTTP/1.1\r\nHost: rebind.example.com\r\n\r\n");
   EXPECT_THAT(wire.read_response(), HasSubstr("judged"));
   EXPECT_EQ(dns().asked("rebind.example.com"), 1) << "one resolution for one dial";
-  EXPECT_THAT(refused_connect("rebind.example.com:443"), HasSubstr("leads to 127.0.0.1")) << "each dial is judged";
+  EXPECT_THAT(refused_connect("rebind.example.com:443"), HasSubstr("leads to 127.0.0.1"))
+      << "each dial is judged";
 }
 
 TEST_F(EgressTunnel, ADeadAddressIsPassedOver) {
