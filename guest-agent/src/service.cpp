@@ -270,6 +270,11 @@ grpc::ServerUnaryReactor* GuestService::Unmount(grpc::CallbackServerContext* con
   });
 }
 
+grpc::ServerUnaryReactor* GuestService::Announce(grpc::CallbackServerContext* context,
+                                                 const wire::AnnounceRequest* request, wire::AnnounceReply*) {
+  return on_worker(state_, context, [request](System& system) { return system.announce(*request); });
+}
+
 grpc::ServerUnaryReactor* GuestService::Shutdown(grpc::CallbackServerContext*,
                                                  const wire::ShutdownRequest* request, wire::ShutdownReply*) {
   constexpr std::uint32_t longest_grace_ms = 60'000;

@@ -65,6 +65,8 @@ class GuestService final : public wire::Guest::CallbackService {
                                   wire::MountReply*) override;
   grpc::ServerUnaryReactor* Unmount(grpc::CallbackServerContext*, const wire::UnmountRequest*,
                                     wire::UnmountReply*) override;
+  grpc::ServerUnaryReactor* Announce(grpc::CallbackServerContext*, const wire::AnnounceRequest*,
+                                     wire::AnnounceReply*) override;
   grpc::ServerUnaryReactor* Shutdown(grpc::CallbackServerContext*, const wire::ShutdownRequest*,
                                      wire::ShutdownReply*) override;
 

@@ -6,23 +6,27 @@
 #include <charconv>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <map>
 #include <mutex>
-#include <set>
 #include <string_view>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
+#include <vector>
 
+#include "announce.h"
 #include "base/fd.h"
 
 namespace anchorhold::guest {
 namespace {
 
 const std::string share_root = "/mnt/";
+constexpr unsigned open_tree_clone = 1;  // OPEN_TREE_CLONE of open_tree(2)
 
 class GuestSystem : public System {
  public:
@@ -43,15 +47,46 @@ class GuestSystem : public System {
     std::string path = share_root + request.name();
     mkdir("/mnt", 0755);
     if (mkdir(path.c_str(), 0755) != 0) return fail_errno(errno, path);
-    unsigned long flags = MS_NODEV | MS_NOSUID | (request.read_only() ? MS_RDONLY : 0);
+    constexpr unsigned long flags = MS_NODEV | MS_NOSUID;
     if (mount(request.tag().c_str(), path.c_str(), "virtiofs", flags, nullptr) != 0) {
       int error = errno;
       rmdir(path.c_str());
       return fail_errno(error, fmt::format("mounting the share {} at {}", request.tag(), path));
     }
+    // What the host changes in a read-only share is announced by way of a mount that nobody else sees and
+    // that is not read-only: the kernel refuses there what it is to tell its watchers of.
+    UniqueFd view(
+        static_cast<int>(syscall(SYS_open_tree, AT_FDCWD, path.c_str(), open_tree_clone | O_CLOEXEC)));
+    if (!view || (request.read_only() && mount(nullptr, path.c_str(), nullptr,
+                                               MS_REMOUNT | MS_BIND | MS_RDONLY | flags, nullptr) != 0)) {
+      int error = errno;
+      umount2(path.c_str(), UMOUNT_NOFOLLOW | MNT_DETACH);
+      rmdir(path.c_str());
+      return fail_errno(error, "a view of the share " + request.tag());
+    }
     std::lock_guard lock(mutex_);
-    shares_.insert(request.name());
+    shares_[request.name()] = std::make_shared<UniqueFd>(std::move(view));
     return path;
+  }
+
+  Status announce(const wire::AnnounceRequest& request) override {
+    constexpr int most_changes = 1024;
+    if (request.changes_size() > most_changes)
+      return fail(ErrorCode::invalid_argument, "too many changes at once");
+    for (const auto& change : request.changes()) {
+      bool renamed = change.kind() == wire::HostChange::KIND_RENAMED;
+      ANCHORHOLD_CHECK(check_change_path(change.path(), !renamed));
+      ANCHORHOLD_CHECK(check_change_path(change.new_path(), !renamed));
+    }
+    std::shared_ptr<UniqueFd> view;
+    {
+      std::lock_guard lock(mutex_);
+      auto found = shares_.find(request.name());
+      if (found == shares_.end()) return fail(ErrorCode::not_found, "no such share");
+      view = found->second;
+    }
+    guest::announce(view->get(), request.changes());
+    return {};
   }
 
   Status unmount_share(const std::string& name, bool detach) override {
@@ -61,17 +96,17 @@ class GuestSystem : public System {
       return fail_errno(errno, "unmounting " + path);
     rmdir(path.c_str());
     std::lock_guard lock(mutex_);
-    shares_.erase(name);
+    shares_.erase(name);  // and with it the last mount
     return {};
   }
 
   void write_back() override {
-    std::set<std::string> shares;
+    std::vector<std::string> names;
     {
       std::lock_guard lock(mutex_);
-      shares = shares_;
+      for (const auto& [name, view] : shares_) names.push_back(name);
     }
-    for (const auto& name : shares) (void)unmount_share(name, false);
+    for (const auto& name : names) (void)unmount_share(name, false);
     sync();
   }
 
@@ -83,7 +118,7 @@ class GuestSystem : public System {
 
  private:
   std::mutex mutex_;
-  std::set<std::string> shares_;
+  std::map<std::string, std::shared_ptr<UniqueFd>> shares_;  // views of them, without a place
 };
 
 class HostedSystem : public System {
@@ -98,6 +133,7 @@ class HostedSystem : public System {
   }
   Result<std::string> mount_share(const wire::MountRequest&) override { return refuse("mount shares"); }
   Status unmount_share(const std::string&, bool) override { return refuse("unmount shares"); }
+  Status announce(const wire::AnnounceRequest&) override { return refuse("have shares"); }
   void write_back() override {}
   void power_off() override {}
 

@@ -18,9 +18,10 @@ class System {
   virtual ~System() = default;
   // Gives back the time before, in nanoseconds since 1970.
   virtual Result<std::int64_t> set_clock(std::int64_t unix_time_ns) = 0;
-  // Both may block as long as the share's host does. Gives back the path.
+  // These may block as long as the share's host does. Gives back the path.
   virtual Result<std::string> mount_share(const wire::MountRequest& request) = 0;
   virtual Status unmount_share(const std::string& name, bool detach) = 0;
+  virtual Status announce(const wire::AnnounceRequest& request) = 0;
   // Unmounts what can be unmounted and writes back the rest. Blocks.
   virtual void write_back() = 0;
   // Does not return in a guest.

@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   app.add_option("--mode", mode)->required()->check(CLI::IsMember({"ro", "rw", "rw-no-delete"}));
   app.add_option("--only-file", arguments.only_file);
   app.add_option("--hidden", arguments.hidden)->allow_extra_args(false);
+  app.add_flag("--watch", arguments.watch);
   app.add_flag("--allow-weak", arguments.allow_weak);
   CLI11_PARSE(app, argc, argv);
   arguments.mode = *parse_mode(mode);

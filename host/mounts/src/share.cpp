@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "base/log.h"
 #include "base/paths.h"
+#include "folder_watch.h"
 #include "listen.h"
 #include "mounts/programs.h"
+#include "mounts/review.h"
 #include "watched_process.h"
 
 namespace anchorhold::mounts {
@@ -67,16 +70,18 @@ struct Share::State {
   std::vector<UniqueFd> spare_clients;
   std::shared_ptr<KeeperClient> tools;
   std::filesystem::path socket_path;
+  std::unique_ptr<FolderWatch> watch;
   std::unique_ptr<WatchedProcess> reader;
 
   Status start_keeper();
 };
 
 Status Share::State::start_keeper() {
-  ANCHORHOLD_CHECK(make_directories(spec.ledger_folder, 0700));
+  const auto ledger = keepers_folder(spec.ledger_folder);
+  ANCHORHOLD_CHECK(make_directories(ledger, 0700));
   auto program = ANCHORHOLD_TRY(own_program("anchorhold-keeper"));
   SpawnSpec spawn;
-  spawn.argv = {program.string(), "--ledger", std::filesystem::absolute(spec.ledger_folder).string(),
+  spawn.argv = {program.string(), "--ledger", std::filesystem::absolute(ledger).string(),
                 "--clients", std::to_string(keeper_clients)};
   add_common_arguments(spawn.argv, name, mode, only_file, spec);
   if (spec.ledger_quota != 0)
@@ -114,7 +119,11 @@ Result<std::unique_ptr<Share>> Share::start(const Grant& grant, ShareSpec spec) 
   state->only_file = grant.only_file;
   state->root = ANCHORHOLD_TRY(duplicate(grant.root.get()));
   if (!state->spec.hidden.empty()) state->hidden = ANCHORHOLD_TRY(HiddenNames::create(state->spec.hidden));
-  if (grant.mode != Mode::ro) ANCHORHOLD_CHECK(state->start_keeper());
+  if (grant.mode != Mode::ro) {
+    ANCHORHOLD_CHECK(make_directories(state->spec.ledger_folder, 0700));
+    ANCHORHOLD_CHECK(write_ledger_place(state->spec.ledger_folder, grant, state->spec.ledger_quota));
+    ANCHORHOLD_CHECK(state->start_keeper());
+  }
   return std::unique_ptr<Share>(new Share(std::move(state)));
 }
 
@@ -128,6 +137,18 @@ Status Share::serve_guest(const std::filesystem::path& socket_path) {
   spawn.argv = {program.string()};
   add_common_arguments(spawn.argv, state.name, state.mode, state.only_file, state.spec);
   spawn.descriptors = {{2, 2}, {listener.get(), reader_fd::listener}, {state.root.get(), reader_fd::root}};
+  FolderWatch::Ends watching;
+  if (state.spec.on_host_change) {
+    // It helps speed, not safety: a computer that cannot watch any more folders serves them all the same.
+    if (auto watch = FolderWatch::start(state.root.get(), state.spec.on_host_change, watching)) {
+      state.watch = std::move(*watch);
+      spawn.argv.push_back("--watch");
+      spawn.descriptors.push_back({watching.socket.get(), reader_fd::watch});
+      spawn.descriptors.push_back({watching.events.get(), reader_fd::events});
+    } else {
+      log_warning(watch.error().message);
+    }
+  }
   UniqueFd client;
   if (state.keeper) {
     if (state.spare_clients.empty())
@@ -149,6 +170,7 @@ Status Share::serve_guest(const std::filesystem::path& socket_path) {
 
 void Share::end_guest() {
   state_->reader.reset();
+  state_->watch.reset();
   if (!state_->socket_path.empty()) unlink(state_->socket_path.c_str());
   state_->socket_path.clear();
 }

@@ -212,6 +212,20 @@ Status GuestClient::unmount(const std::string& name, UnmountMode mode) {
   return {};
 }
 
+Status GuestClient::announce(const std::string& name, std::span<const ShareChange> changes) {
+  wire::AnnounceRequest request;
+  request.set_name(name);
+  for (const auto& change : changes) {
+    auto* wired = request.add_changes();
+    wired->set_kind(static_cast<wire::HostChange::Kind>(static_cast<int>(change.kind) + 1));
+    wired->set_object(static_cast<wire::HostChange::Object>(static_cast<int>(change.object) + 1));
+    wired->set_path(change.path);
+    wired->set_new_path(change.new_path);
+  }
+  ANCHORHOLD_CHECK(call(*state_->channel, &wire::Guest::Stub::Announce, request));
+  return {};
+}
+
 Status GuestClient::shutdown(std::chrono::milliseconds grace) {
   wire::ShutdownRequest request;
   request.set_grace_ms(static_cast<std::uint32_t>(std::clamp<std::int64_t>(grace.count(), 0, 60'000)));

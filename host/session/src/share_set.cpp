@@ -57,6 +57,9 @@ Status ShareSet::start_share(std::size_t index) {
   spec.ledger_folder = ledgers_ / grant.name;
   spec.limits = limits_;
   spec.on_notice = [this, index](const mounts::ShareNotice& notice) { noticed(index, notice); };
+  spec.on_host_change = [this, name = grant.name](mounts::HostChange change) {
+    announcer_->add(name, std::move(change));
+  };
   ANCHORHOLD_CHECK(make_directories(ledgers_));
   auto share = mounts::Share::start(grant, std::move(spec));
   if (!share)
@@ -102,6 +105,7 @@ Status ShareSet::serve_guest(const std::filesystem::path& folder, GuestLife& lif
 }
 
 void ShareSet::end_guest() {
+  announcer_->serve(nullptr);
   {
     std::lock_guard lock(mutex_);
     life_ = nullptr;
@@ -166,6 +170,7 @@ std::vector<hypervisor::ShareSpec> ShareSet::specs(const std::filesystem::path& 
 }
 
 Status ShareSet::mount_in(GuestClient& client) const {
+  announcer_->serve(&client);
   for (const auto& entry : entries_) {
     if (auto mounted = client.mount(entry.grant->tag, entry.grant->name, mount_mode(*entry.grant)); !mounted)
       return fail(with_context(std::move(mounted).error(),

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "announcer.h"
 #include "base/executor.h"
 #include "events/event.h"
 #include "guest_life.h"
@@ -79,6 +80,7 @@ class ShareSet {
   std::filesystem::path guest_folder_;
   std::deque<Entry> entries_;  // stay where they are
   std::unique_ptr<mounts::Spares> spares_;
+  std::unique_ptr<Announcer> announcer_ = std::make_unique<Announcer>();
   std::map<std::size_t, mounts::Share*> askers_;  // whose keeper may be answered; guarded by the mutex
   std::unique_ptr<QuestionDesk> questions_;
   std::unique_ptr<SerialExecutor> recorder_ = std::make_unique<SerialExecutor>("reports");

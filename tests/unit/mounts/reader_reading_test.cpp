@@ -225,7 +225,33 @@ TEST_F(ReaderReading, PagesAreKeptOnlyWhileTheFileIsTheSame) {
   EXPECT_FALSE(keeps())
       << "it changed less than one step of the clock ago: the next change may look the same";
   write_text(grant_ / "file", "two");
+  EXPECT_EQ(guest_->open(node, O_RDONLY).error, ESTALE) << "what the guest believes of it is not so any more";
+  EXPECT_EQ(guest_->node("file"), node);
   EXPECT_FALSE(keeps());
+}
+
+// A kernel that is refused with ESTALE looks the path up again and comes back, once.
+TEST_F(ReaderReading, AnOpenOfWhatTheHostChangedIsLookedUpAgain) {
+  write_text(grant_ / "file", "one");
+  boot(Mode::ro);
+  auto node = guest_->node("file");
+  for (const char* text : {"second", "third one", "fourth"}) {
+    write_text(grant_ / "file", text);
+    EXPECT_EQ(guest_->open(node, O_RDONLY).error, ESTALE);
+    EXPECT_EQ(guest_->node("file"), node);
+    EXPECT_EQ(guest_->read(guest_->handle(node, O_RDONLY), 0, 100).payload, text);
+  }
+  // Who comes again without having looked is not refused for ever.
+  write_text(grant_ / "file", "and one more");
+  EXPECT_EQ(guest_->open(node, O_RDONLY).error, ESTALE);
+  EXPECT_EQ(guest_->open(node, O_RDONLY).error, 0);
+  // The name means another file by now.
+  write_text(grant_ / "new", "replaced");
+  std::filesystem::rename(grant_ / "new", grant_ / "file");
+  EXPECT_EQ(guest_->open(node, O_RDONLY).error, ESTALE);
+  auto again = guest_->node("file");
+  EXPECT_NE(again, node);
+  EXPECT_EQ(guest_->read(guest_->handle(again, O_RDONLY), 0, 100).payload, "replaced");
 }
 
 TEST_F(ReaderReading, HostEditsAreSeenByWhoHoldsTheFileOpen) {

@@ -1,7 +1,7 @@
 // How the programs of grants are started: the numbers of their descriptors and their arguments.
 // mounts/share.h and mounts/spares.h start them; the programs' mains read this.
 //
-//   anchorhold-fsd --name NAME --mode ro|rw|rw-no-delete [--only-file NAME] [--hidden PATTERN]…
+//   anchorhold-fsd --name NAME --mode ro|rw|rw-no-delete [--only-file NAME] [--hidden PATTERN]… [--watch]
 //   [--allow-weak] anchorhold-keeper --name NAME --mode rw|rw-no-delete --ledger FOLDER --clients N
 //   [--only-file NAME]
 //                     [--hidden PATTERN]… [--quota BYTES] [--bulk-changes N] [--bulk-seconds N]
@@ -27,6 +27,9 @@ inline constexpr int listener =
 inline constexpr int root = 4;     // O_PATH|O_DIRECTORY of the granted folder
 inline constexpr int reports = 5;  // SOCK_SEQPACKET, see mounts/report.h
 inline constexpr int keeper = 6;   // SOCK_SEQPACKET, see mounts/keeper_protocol.h; not there under ro
+// Both with --watch only.
+inline constexpr int watch = 7;   // SOCK_SEQPACKET, see mounts/watch_protocol.h
+inline constexpr int events = 8;  // inotify(7), to be read
 }  // namespace reader_fd
 
 namespace keeper_fd {
@@ -34,6 +37,14 @@ inline constexpr int root = 3;
 inline constexpr int reports = 4;
 inline constexpr int first_client = 5;  // then one after another
 }  // namespace keeper_fd
+
+// anchorhold-ledger review|undo --ledger FOLDER [--only-file NAME] [--path PATH]…
+//   review: [--diff]   undo: [--redo] [--force] [--dry-run]
+// Started by mounts/review.h, for as long as one of these takes.
+namespace ledger_fd {
+inline constexpr int root = 3;    // O_PATH of the granted folder; of a single file: the folder it is in
+inline constexpr int output = 4;  // a pipe, see review_wire.h
+}  // namespace ledger_fd
 
 namespace spares_fd {
 inline constexpr int reports = 3;

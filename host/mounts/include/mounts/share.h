@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "mounts/access.h"
 #include "mounts/grant.h"
+#include "mounts/host_change.h"
 #include "mounts/report.h"
 
 namespace anchorhold::mounts {
@@ -47,13 +48,16 @@ struct ShareLimits {
 };
 
 struct ShareSpec {
-  std::filesystem::path ledger_folder{};  // one for each grant and session; made here (0700); unused under ro
+  std::filesystem::path ledger_folder{};  // one for each grant and session, made here (see mounts/review.h); unused under ro
   std::vector<std::string> hidden{};      // empty: the standard list
   std::uint64_t ledger_quota = 0;         // bytes; 0: the keeper's default
   ShareLimits limits{};
   bool allow_weak = false;                // see SealPolicy
   // Called on a thread of the share; must not block for long and must not call back into it.
   std::function<void(const ShareNotice&)> on_notice{};
+  // What programs of the host change in the folder while a guest is served, in order; called as on_notice is.
+  // None: nothing is watched, and the guest remembers what it saw for a second only.
+  std::function<void(HostChange)> on_host_change{};
 };
 
 // Owned by one thread. The destructor ends both processes; the ledger stays.

@@ -16,11 +16,55 @@ std::int64_t age_nanoseconds(const Statx& info) {
   return (now.tv_sec - info.stx_ctime.tv_sec) * 1'000'000'000 + now.tv_nsec - info.stx_ctime.tv_nsec;
 }
 
+CachedVersion version_of(const Statx& info) {
+  return {info.stx_mtime.tv_sec,  info.stx_ctime.tv_sec, info.stx_mtime.tv_nsec,
+          info.stx_ctime.tv_nsec, info.stx_size,         true};
+}
+
 }  // namespace
 
+CacheTimes Coherence::tell(bool watched, const NodeRef& node, const Statx& info) {
+  CacheTimes times;
+  if (S_ISREG(info.stx_mode)) nodes_.set_told_version(node, version_of(info));
+  if (!watched) return times;
+  times.entry = watched_time;
+  // A folder's own attributes change with what is in it. A file may be changed by another name, which is not
+  // watched. And who changed what the guest is changing just now cannot be told apart.
+  bool told = S_ISDIR(info.stx_mode)   ? watch_->is_watched(node)
+              : S_ISREG(info.stx_mode) ? info.stx_nlink == 1 && !watch_->recently_changed(node)
+                                       : true;
+  if (told) times.attributes = watched_time;
+  return times;
+}
+
+CacheTimes Coherence::absence(bool watched) const {
+  CacheTimes times;
+  if (watched) times.entry = watched_time;
+  return times;
+}
+
+void Coherence::changed_by_guest(const NodeRef& node, const Statx& info) {
+  nodes_.set_told_version(node, version_of(info));
+}
+
+bool Coherence::has_to_look_again(const NodeRef& node, const Statx& info, std::uint32_t caller) {
+  bool as_told = nodes_.told_version(node) == version_of(info) && nodes_.is_in_place(node);
+  auto parent = nodes_.parent(node);
+  constexpr std::size_t most_callers = 4096;
+  std::lock_guard lock(mutex_);
+  bool again = false;
+  if (auto found = refused_.find(caller); found != refused_.end()) {
+    again = parent && found->second == parent->id();
+    refused_.erase(found);
+  }
+  if (as_told || again || !parent) return false;
+  if (refused_.size() >= most_callers) refused_.clear();
+  refused_[caller] = parent->id();
+  return true;
+}
+
 bool Coherence::may_keep_pages(const NodeRef& node, const Statx& info) {
-  CachedVersion seen{info.stx_mtime.tv_sec,  info.stx_ctime.tv_sec, info.stx_mtime.tv_nsec,
-                     info.stx_ctime.tv_nsec, info.stx_size,         true};
+  CachedVersion seen = version_of(info);
   auto before = nodes_.cached_version(node);
   bool same = before == seen;
   if (same) return true;

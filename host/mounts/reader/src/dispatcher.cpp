@@ -120,7 +120,8 @@ Result<std::uint32_t> Dispatcher::serve(const RequestBuffers& buffers, Scratch& 
   scratch.body.resize(body_bytes);
   vsock::copy_from(buffers.readable, sizeof header, scratch.body);
   Call call{header, Arguments(scratch.body), buffers, scratch};
-  int error = known && known->handler ? (this->*known->handler)(call) : ENOSYS;
+  bool announces = is_announcement(header) && can_be_announced(header.opcode);
+  int error = announces ? announced(call) : known && known->handler ? (this->*known->handler)(call) : ENOSYS;
   if (call.malformed) return malformed(name, call.malformed);
   if (!answered) return 0u;
 

@@ -1,6 +1,7 @@
 // Attributes, extended attributes, and the forms in which the guest gets them.
 #include <algorithm>
 
+#include "base/guest_numbers.h"
 #include "dispatcher_call.h"
 
 namespace anchorhold::mounts {
@@ -44,8 +45,7 @@ fuse_attr Dispatcher::to_fuse(const Statx& info) const {
 }
 
 fuse_entry_out Dispatcher::to_fuse(const FileSystem::Entry& entry) const {
-  const auto& times = files_.cache_times();
-  auto name = to_fuse_time(times.entry), attributes = to_fuse_time(times.attributes);
+  auto name = to_fuse_time(entry.times.entry), attributes = to_fuse_time(entry.times.attributes);
   fuse_entry_out out{};
   out.nodeid = entry.node->id();
   out.entry_valid = name.seconds;
@@ -62,13 +62,13 @@ int Dispatcher::answer_entry(Call& call, const Outcome<FileSystem::Entry>& entry
   return 0;
 }
 
-int Dispatcher::answer_attributes(Call& call, const Outcome<Statx>& info) {
-  if (!info) return info.error();
-  auto valid = to_fuse_time(files_.cache_times().attributes);
+int Dispatcher::answer_attributes(Call& call, const Outcome<FileSystem::Attributes>& attributes) {
+  if (!attributes) return attributes.error();
+  auto valid = to_fuse_time(attributes->valid);
   fuse_attr_out out{};
   out.attr_valid = valid.seconds;
   out.attr_valid_nsec = valid.nanoseconds;
-  out.attr = to_fuse(*info);
+  out.attr = to_fuse(attributes->info);
   call.answer(out);
   return 0;
 }
@@ -76,10 +76,12 @@ int Dispatcher::answer_attributes(Call& call, const Outcome<Statx>& info) {
 int Dispatcher::lookup(Call& call) {
   auto name = call.arguments.take_name();
   if (!name) return call.bad("a name without an end");
-  auto entry = files_.lookup(call.header.nodeid, *name);
+  CacheTimes absence;
+  auto entry = files_.lookup(call.header.nodeid, *name, absence);
+  if (entry && call.header.gid == asking_anew_group) entry->times.attributes = {};
   if (entry || entry.error() != ENOENT) return answer_entry(call, entry);
   // "There is none" may be remembered for a while, too: an entry without a node.
-  auto valid = to_fuse_time(files_.cache_times().absence);
+  auto valid = to_fuse_time(absence.entry);
   fuse_entry_out none{};
   none.entry_valid = valid.seconds;
   none.entry_valid_nsec = valid.nanoseconds;
@@ -106,7 +108,7 @@ int Dispatcher::set_attributes(Call& call) {
   if (in.valid & (FATTR_UID | FATTR_GID)) {
     auto info = files_.attributes(call.header.nodeid, change.handle);
     if (!info) return info.error();
-    if (!keeps_owner(*info, in)) return EPERM;
+    if (!keeps_owner(info->info, in)) return EPERM;
   }
   if (in.valid & FATTR_SIZE) change.size = in.size;
   if (in.valid & FATTR_MODE) {

@@ -50,7 +50,7 @@ struct Listing {
 
 int Dispatcher::open(Call& call) {
   auto in = call.arguments.take<fuse_open_in>();
-  auto opened = files_.open(call.header.nodeid, static_cast<int>(in.flags));
+  auto opened = files_.open(call.header.nodeid, static_cast<int>(in.flags), call.header.pid);
   if (!opened) return opened.error();
   fuse_open_out out{};
   out.fh = opened->handle;

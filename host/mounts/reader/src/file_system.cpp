@@ -27,8 +27,21 @@ Result<std::unique_ptr<FileSystem>> FileSystem::create(FileSystemSpec spec, Noti
   if (fstatfs(root->get(), &info) != 0) return fail_errno(errno, "the granted folder");
   auto nodes = NodeTable::create(root, spec.nodes);
   if (!nodes) return fail_errno(nodes.error(), "the granted folder");
-  return std::unique_ptr<FileSystem>(
+  auto watch = std::exchange(spec.watch, std::nullopt);
+  std::unique_ptr<FileSystem> files(
       new FileSystem(std::move(spec), std::move(*nodes), reports_at_close(info.f_type), notices));
+  // What is changed on another computer is not reported by the kernel of this one.
+  if (watch && !files->on_network_) ANCHORHOLD_CHECK(files->start_watch(std::move(*watch)));
+  return files;
+}
+
+Status FileSystem::start_watch(HostWatch::Spec spec) {
+  auto visible = [](const void* context, const NodeRef& folder, std::string_view name) {
+    return static_cast<const FileSystem*>(context)->visible(folder, name);
+  };
+  watch_ = ANCHORHOLD_TRY(HostWatch::create(std::move(spec), *nodes_, visible, this));
+  coherence_.rely_on(*watch_);
+  return {};
 }
 
 FileSystem::FileSystem(FileSystemSpec spec, std::unique_ptr<NodeTable> nodes, bool on_network,
@@ -45,6 +58,7 @@ FileSystem::FileSystem(FileSystemSpec spec, std::unique_ptr<NodeTable> nodes, bo
       coherence_(*nodes_) {}
 
 void FileSystem::reset() {
+  if (watch_) watch_->reset();
   handles_.clear();
   nodes_->clear();
 }
@@ -68,34 +82,66 @@ bool FileSystem::visible(const NodeRef& parent, std::string_view name) const {
   if (!hidden_.hides(name)) return true;
   if (!keeper_ || !is_valid_name(name)) return false;
   auto folder = nodes_->descriptor(parent);
-  return folder && keeper_->ask(make_request(Verb::look_up_own, name), std::array{(*folder)->get()}).error == 0;
+  return folder &&
+         keeper_->ask(make_request(Verb::look_up_own, name), std::array{(*folder)->get()}).error == 0;
 }
 
 Outcome<FileSystem::Entry> FileSystem::enter(const NodeRef& parent, const SharedFd& folder,
                                              std::string_view name) {
   Entry entry;
+  bool watched = coherence_.watched(parent);
   entry.info = ANCHORHOLD_OUTCOME(nodes_->stat_at(folder->get(), std::string(name)));
   entry.node = ANCHORHOLD_OUTCOME(nodes_->enter(entry.info, parent, name));
+  entry.times = coherence_.tell(watched, entry.node, entry.info);
   // A folder that the host moves while the guest works in it stays reachable, as it would on the host.
   if (entry.node->is_directory()) (void)nodes_->descriptor(entry.node);
   return entry;
 }
 
-Outcome<FileSystem::Entry> FileSystem::lookup(std::uint64_t parent_id, std::string_view name) {
+Outcome<FileSystem::Entry> FileSystem::lookup(std::uint64_t parent_id, std::string_view name,
+                                              CacheTimes& absence) {
   if (auto valid = check_name("FUSE_LOOKUP", name); !valid) return refuse(valid.error());
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
+  absence = coherence_.absence(coherence_.watched(parent));
   if (!visible(parent, name)) return refuse(ENOENT);
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
   return enter(parent, folder, name);
 }
 
-Outcome<Statx> FileSystem::attributes(std::uint64_t id, std::optional<std::uint64_t> handle) {
+Outcome<FileSystem::Attributes> FileSystem::attributes(std::uint64_t id,
+                                                       std::optional<std::uint64_t> handle) {
   auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
-  if (handle) {
-    if (auto file = handles_.file(*handle); file && (*file)->node == node)
-      return nodes_->stat_descriptor((*file)->descriptor.get());
-  }
-  return nodes_->attributes(node);
+  std::shared_ptr<FileHandle> file;
+  if (handle)
+    if (auto found = handles_.file(*handle); found && (*found)->node == node) file = *found;
+  return attributes_of(node, file);
+}
+
+Outcome<FileSystem::Attributes> FileSystem::attributes_of(const NodeRef& node,
+                                                          const std::shared_ptr<FileHandle>& file) {
+  auto parent = nodes_->parent(node);
+  bool watched = coherence_.watched(parent ? parent : nodes_->root());
+  Attributes attributes;
+  attributes.info = file ? ANCHORHOLD_OUTCOME(nodes_->stat_descriptor(file->descriptor.get()))
+                         : ANCHORHOLD_OUTCOME(nodes_->attributes(node));
+  attributes.valid = coherence_.tell(watched, node, attributes.info).attributes;
+  return attributes;
+}
+
+HostWatch::OwnName FileSystem::own_name(const NodeRef& folder, std::string_view name,
+                                        HostWatch::Names names) {
+  return HostWatch::OwnName(watch_.get(), folder->id(), name, names);
+}
+
+void FileSystem::note_own_change(const NodeRef& node, int descriptor, HostWatch::OwnChange& own) {
+  auto info = nodes_->stat_descriptor(descriptor);
+  if (!info) return;
+  coherence_.changed_by_guest(node, *info);
+  own.done(*info);
+}
+
+HostWatch::OwnChange FileSystem::own_change(const NodeRef& node) {
+  return HostWatch::OwnChange(watch_.get(), node);
 }
 
 Outcome<std::string> FileSystem::read_link(std::uint64_t id) {

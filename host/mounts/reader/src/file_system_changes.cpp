@@ -48,10 +48,20 @@ Outcome<FileSystem::Entry> FileSystem::create(std::uint64_t parent_id, std::stri
   if (flags & O_TRUNC) request.flags |= open_flag::truncate;
   if (flags & O_EXCL) request.flags |= open_flag::exclusive;
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
-  auto answer = ANCHORHOLD_OUTCOME(ask(parent, name, request, std::array{folder->get()}));
+  bool watched = coherence_.watched(parent);
+  bool existed = watch_ && !(flags & O_EXCL) && nodes_->stat_at(folder->get(), std::string(name));
+  HostWatch::OwnName own(existed ? nullptr : watch_.get(), parent->id(), name, HostWatch::Names::appearing);
+  auto asked = ask(parent, name, request, std::array{folder->get()});
+  if (!asked) {
+    own.failed();
+    return refuse(asked.error());
+  }
+  KeeperAnswer answer = std::move(*asked);
   Entry entry;
   entry.info = ANCHORHOLD_OUTCOME(nodes_->stat_descriptor(answer.descriptor.get()));
   entry.node = ANCHORHOLD_OUTCOME(nodes_->enter(entry.info, parent, name));
+  own_change(entry.node).done(entry.info);
+  entry.times = coherence_.tell(watched, entry.node, entry.info);
   auto file = std::make_shared<FileHandle>();
   file->descriptor = std::move(answer.descriptor);
   file->node = entry.node;
@@ -71,8 +81,20 @@ Outcome<FileSystem::Entry> FileSystem::make(std::uint64_t parent_id, std::string
   if (auto valid = check_name(to_string(request.verb), name); !valid) return refuse(valid.error());
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
-  (void)ANCHORHOLD_OUTCOME(ask(parent, name, request, std::array{folder->get()}, payload));
-  return enter(parent, folder, name);
+  auto own = own_name(parent, name, HostWatch::Names::appearing);
+  return made(parent, folder, name, ask(parent, name, request, std::array{folder->get()}, payload), own);
+}
+
+Outcome<FileSystem::Entry> FileSystem::made(const NodeRef& parent, const SharedFd& folder,
+                                            std::string_view name, const Outcome<KeeperAnswer>& answer,
+                                            HostWatch::OwnName& own) {
+  if (!answer) {
+    own.failed();
+    return refuse(answer.error());
+  }
+  auto entry = enter(parent, folder, name);
+  if (entry) own_change(entry->node).done(entry->info);
+  return entry;
 }
 
 Outcome<FileSystem::Entry> FileSystem::make_file(std::uint64_t parent, std::string_view name,
@@ -110,8 +132,9 @@ Outcome<FileSystem::Entry> FileSystem::link(std::uint64_t id, std::uint64_t pare
   auto object = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
   auto request = make_request(Verb::link, name);
-  (void)ANCHORHOLD_OUTCOME(ask(parent, name, request, std::array{object->get(), folder->get()}));
-  return enter(parent, folder, name);
+  auto own = own_name(parent, name, HostWatch::Names::appearing);
+  return made(parent, folder, name, ask(parent, name, request, std::array{object->get(), folder->get()}),
+              own);
 }
 
 Outcome<void> FileSystem::remove(std::uint64_t parent_id, std::string_view name, Verb verb) {
@@ -119,8 +142,11 @@ Outcome<void> FileSystem::remove(std::uint64_t parent_id, std::string_view name,
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
   if (keeper_) about_to_go(parent, folder, name);
-  (void)ANCHORHOLD_OUTCOME(ask(parent, name, make_request(verb, name), std::array{folder->get()}));
-  return {};
+  auto own = own_name(parent, name, HostWatch::Names::vanishing);
+  auto answer = ask(parent, name, make_request(verb, name), std::array{folder->get()});
+  if (answer) return {};
+  own.failed();
+  return refuse(answer.error());
 }
 
 Outcome<void> FileSystem::unlink(std::uint64_t parent, std::string_view name) {
@@ -148,13 +174,22 @@ Outcome<void> FileSystem::rename(std::uint64_t parent_id, std::string_view name,
       moved = nodes_->known(identity_of(*info));
     replaced = about_to_go(new_parent, new_folder, new_name);
   }
-  (void)ANCHORHOLD_OUTCOME(ask(parent, name, request, std::array{folder->get(), new_folder->get()}));
+  using Names = HostWatch::Names;
+  bool exchanges = flags & rename_flag::exchange;
+  auto own = own_name(parent, name, exchanges ? Names::both : Names::vanishing);
+  auto own_new = own_name(new_parent, new_name, exchanges ? Names::both : Names::appearing);
+  auto answer = ask(parent, name, request, std::array{folder->get(), new_folder->get()});
+  if (!answer) {
+    own.failed();
+    own_new.failed();
+    return refuse(answer.error());
+  }
   if (moved) nodes_->renamed(moved, new_parent, new_name);
   if (replaced && (flags & rename_flag::exchange)) nodes_->renamed(replaced, parent, name);
   return {};
 }
 
-Outcome<Statx> FileSystem::set_attributes(std::uint64_t id, const AttributeChange& change) {
+Outcome<FileSystem::Attributes> FileSystem::set_attributes(std::uint64_t id, const AttributeChange& change) {
   auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
   std::shared_ptr<FileHandle> file;
   if (change.handle)
@@ -162,6 +197,7 @@ Outcome<Statx> FileSystem::set_attributes(std::uint64_t id, const AttributeChang
   auto ask_to = [&](const RequestHeader& request) {
     return file ? ask(node, {}, request, std::array{file->descriptor.get()}) : ask_about(node, request);
   };
+  auto own = own_change(node);
   if (change.size) {
     auto request = make_request(Verb::truncate);
     request.size = *change.size;
@@ -175,7 +211,9 @@ Outcome<Statx> FileSystem::set_attributes(std::uint64_t id, const AttributeChang
     request.modify_time = change.modify_time;
     (void)ANCHORHOLD_OUTCOME(ask_to(request));
   }
-  return file ? nodes_->stat_descriptor(file->descriptor.get()) : nodes_->attributes(node);
+  auto attributes = attributes_of(node, file);
+  if (attributes) own.done(attributes->info);
+  return attributes;
 }
 
 Outcome<void> FileSystem::set_xattr(std::uint64_t id, std::string_view name, std::string_view value,
@@ -188,7 +226,9 @@ Outcome<void> FileSystem::set_xattr(std::uint64_t id, std::string_view name, std
   auto object = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
   auto request = make_request(Verb::set_xattr, name);
   request.flags = flags;
+  auto own = own_change(node);
   (void)ANCHORHOLD_OUTCOME(ask(node, {}, request, std::array{object->get()}, value));
+  note_own_change(node, object->get(), own);
   return {};
 }
 
@@ -197,7 +237,9 @@ Outcome<void> FileSystem::remove_xattr(std::uint64_t id, std::string_view name) 
   if (name.size() > max_name_bytes) return refuse(ERANGE);
   auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
   auto object = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  auto own = own_change(node);
   (void)ANCHORHOLD_OUTCOME(ask(node, {}, make_request(Verb::remove_xattr, name), std::array{object->get()}));
+  note_own_change(node, object->get(), own);
   return {};
 }
 

@@ -58,7 +58,7 @@ constexpr std::size_t kernel_name_offset = 19;
 
 }  // namespace
 
-Outcome<FileSystem::Opened> FileSystem::open(std::uint64_t id, int flags) {
+Outcome<FileSystem::Opened> FileSystem::open(std::uint64_t id, int flags, std::uint32_t caller) {
   auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
   if (!node->is_regular()) return refuse(node->is_directory() ? EISDIR : EACCES);
   auto file = std::make_shared<FileHandle>();
@@ -70,12 +70,15 @@ Outcome<FileSystem::Opened> FileSystem::open(std::uint64_t id, int flags) {
     auto request = make_request(Verb::open_for_write);
     if (access != O_WRONLY) request.flags |= open_flag::read_too;
     if (flags & O_TRUNC) request.flags |= open_flag::truncate;
+    auto own = own_change(node);
     auto answer = ANCHORHOLD_OUTCOME(ask_about(node, request));
     file->descriptor = std::move(answer.descriptor);
     file->writable = access != O_RDONLY;
+    if (flags & O_TRUNC) note_own_change(node, file->descriptor.get(), own);
   }
   auto info = ANCHORHOLD_OUTCOME(nodes_->stat_descriptor(file->descriptor.get()));
   if (identity_of(info) != node->identity()) return refuse(ESTALE);
+  if (!(flags & O_TRUNC) && coherence_.has_to_look_again(node, info, caller)) return refuse(ESTALE);
   Opened opened;
   opened.keep_pages = coherence_.may_keep_pages(node, info);
   opened.handle = ANCHORHOLD_OUTCOME(handles_.add(std::move(file)));
@@ -109,10 +112,13 @@ Outcome<std::size_t> FileSystem::write(std::uint64_t handle, std::uint64_t offse
   if (auto accounted = account(*file, bytes); !accounted) return refuse(accounted.error());
   // What the guest appends goes to the end as it is on the host, where others may have appended too.
   int flags = append ? RWF_APPEND : 0;
-  return transfer_all(from, [&](std::span<iovec> segments, std::size_t done) {
+  auto own = own_change(file->node);
+  auto written = transfer_all(from, [&](std::span<iovec> segments, std::size_t done) {
     return pwritev2(file->descriptor.get(), segments.data(), static_cast<int>(segments.size()),
                     static_cast<off_t>(offset + done), flags);
   });
+  note_own_change(file->node, file->descriptor.get(), own);
+  return written;
 }
 
 Outcome<void> FileSystem::sync(std::uint64_t handle, bool data_only) {
@@ -150,9 +156,11 @@ Outcome<std::size_t> FileSystem::copy_range(std::uint64_t from, std::uint64_t fr
   length = std::min({length, max_copy_bytes, there});
   if (auto accounted = account(*target, length); !accounted) return refuse(accounted.error());
   off64_t in = static_cast<off64_t>(from_offset), out = static_cast<off64_t>(to_offset);
+  auto own = own_change(target->node);
   ssize_t count = copy_file_range(source->descriptor.get(), &in, target->descriptor.get(), &out,
                                   static_cast<std::size_t>(length), 0);
   if (count < 0) return refuse(errno);
+  note_own_change(target->node, target->descriptor.get(), own);
   return static_cast<std::size_t>(count);
 }
 
@@ -165,7 +173,9 @@ Outcome<void> FileSystem::allocate(std::uint64_t handle, std::uint64_t offset, s
   request.flags = mode;
   request.offset = offset;
   request.size = length;
+  auto own = own_change(file->node);
   (void)ANCHORHOLD_OUTCOME(ask(file->node, {}, request, std::array{file->descriptor.get()}));
+  note_own_change(file->node, file->descriptor.get(), own);
   return {};
 }
 
@@ -211,11 +221,12 @@ Outcome<void> FileSystem::list(std::uint64_t handle, std::uint64_t position, boo
       Entry entry;
       bool gone = !itself && !visible(folder->node, name);
       if (with_attributes && !itself && !gone) {
+        bool watched = coherence_.watched(folder->node);
         auto info = nodes_->stat_at(folder->descriptor.get(), std::string(name));
         gone = !info && info.error() == ENOENT;
         if (info)
           if (auto node = nodes_->enter(*info, folder->node, name)) {
-            entry = {*node, *info};
+            entry = {*node, *info, coherence_.tell(watched, *node, *info)};
             listed.entry = &entry;
           }
       }

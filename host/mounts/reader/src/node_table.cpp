@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <fcntl.h>
+#include <functional>
+#include <utility>
 
 namespace anchorhold::mounts {
 namespace {
@@ -12,6 +14,10 @@ constexpr int statx_flags = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
 
 std::uint64_t device_of(const Statx& info) {
   return (static_cast<std::uint64_t>(info.stx_dev_major) << 32) | info.stx_dev_minor;
+}
+
+std::size_t hash_of_place(const NodeIdentity& parent, std::string_view name) {
+  return NodeIdentityHash{}(parent)*31 + std::hash<std::string_view>{}(name);
 }
 
 }  // namespace
@@ -101,7 +107,43 @@ Outcome<NodeRef> NodeTable::enter(const Statx& info, const NodeRef& parent, std:
   node->name_ = name;
   by_id_[node->id_] = node;
   by_identity_[identity] = node.get();
+  note_place(*node);
   return node;
+}
+
+void NodeTable::note_place(Node& node) {
+  if (!node.parent_) return forget_place(node);
+  auto hash = hash_of_place(node.parent_->identity_, node.name_);
+  if (node.placed_ && node.place_hash_ == hash) return;
+  forget_place(node);
+  node.place_hash_ = hash;
+  node.placed_ = true;
+  by_place_.emplace(hash, &node);
+}
+
+void NodeTable::forget_place(Node& node) {
+  if (!std::exchange(node.placed_, false)) return;
+  auto [first, last] = by_place_.equal_range(node.place_hash_);
+  auto found = std::find_if(first, last, [&](const auto& entry) { return entry.second == &node; });
+  if (found != last) by_place_.erase(found);
+}
+
+NodeRef NodeTable::at_place(const NodeRef& parent, std::string_view name) const {
+  std::lock_guard lock(mutex_);
+  auto [first, last] = by_place_.equal_range(hash_of_place(parent->identity_, name));
+  for (auto it = first; it != last; ++it)
+    if (it->second->name_ == name && is_child_of(*it->second, *parent)) return by_id_.at(it->second->id_);
+  return nullptr;
+}
+
+void NodeTable::recall(const NodeRef& node) {
+  std::lock_guard lock(mutex_);
+  if (by_id_.contains(node->id_)) ++node->lookups_;
+}
+
+NodeRef NodeTable::parent(const NodeRef& node) const {
+  std::lock_guard lock(mutex_);
+  return node->parent_;
 }
 
 void NodeTable::place(const NodeRef& node, const NodeRef& parent, std::string_view name) {
@@ -110,10 +152,14 @@ void NodeTable::place(const NodeRef& node, const NodeRef& parent, std::string_vi
     // What we remember of the folders above may be out of date when the host moved them. The newest fact
     // stands: a chain that would lead back to the node is cut.
     for (Node* at = parent.get(); at; at = at->parent_.get())
-      if (at->parent_ == node) at->parent_ = nullptr;
+      if (at->parent_ == node) {
+        forget_place(*at);
+        at->parent_ = nullptr;
+      }
   }
   node->parent_ = parent;
   if (node->name_ != name) node->name_ = name;
+  note_place(*node);
   if (!node->pinned_) return;
   node->pinned_ = false;
   if (node->descriptor_) cached_.splice(cached_.end(), pinned_, node->position_);
@@ -133,6 +179,8 @@ void NodeTable::losing_name(const NodeRef& node, const NodeRef& parent, std::str
     }
   }
   pin(node);
+  std::lock_guard lock(mutex_);
+  forget_place(*node);
 }
 
 void NodeTable::reopen(const NodeRef& node) {
@@ -156,6 +204,7 @@ void NodeTable::forget(std::uint64_t id, std::uint64_t lookups) {
   Node& node = *found->second;
   node.lookups_ -= std::min(node.lookups_, lookups);
   if (node.lookups_ > 0) return;
+  forget_place(node);
   by_identity_.erase(node.identity_);
   gone = std::move(found->second);
   by_id_.erase(found);
@@ -168,8 +217,11 @@ void NodeTable::clear() {
   std::unordered_map<std::uint64_t, NodeRef> gone;
   std::vector<SharedFd> closing;
   std::lock_guard lock(mutex_);
-  for (auto& [id, node] : by_id_)
+  for (auto& [id, node] : by_id_) {
+    node->placed_ = false;
     if (node != root_) drop(*node, closing);
+  }
+  by_place_.clear();
   by_id_.swap(gone);
   by_identity_.clear();
   by_id_[1] = root_;
@@ -251,6 +303,20 @@ Outcome<Statx> NodeTable::attributes(const NodeRef& node) {
   return info;
 }
 
+bool NodeTable::is_in_place(const NodeRef& node) {
+  NodeRef parent;
+  std::string name;
+  {
+    std::lock_guard lock(mutex_);
+    if (node->pinned_ || !node->parent_) return true;
+    parent = node->parent_;
+    name = node->name_;
+  }
+  auto folder = descriptor(parent);
+  auto info = folder ? stat_at((*folder)->get(), name) : Outcome<Statx>(refuse(folder.error()));
+  return info && identity_of(*info) == node->identity();
+}
+
 void NodeTable::pin(const NodeRef& node) {
   auto held = descriptor(node);
   if (!held) return;
@@ -258,6 +324,7 @@ void NodeTable::pin(const NodeRef& node) {
   std::lock_guard lock(mutex_);
   if (node->pinned_ || node == root_ || by_id_.count(node->id_) == 0) return;
   drop(*node, closing);
+  forget_place(*node);
   node->pinned_ = true;
   keep(*node, std::move(*held), closing);
 }
@@ -265,6 +332,7 @@ void NodeTable::pin(const NodeRef& node) {
 void NodeTable::renamed(const NodeRef& node, const NodeRef& parent, std::string_view name) {
   NodeRef old_parent;
   std::lock_guard lock(mutex_);
+  if (!by_id_.contains(node->id_)) return;
   old_parent = node->parent_;
   place(node, parent, name);
 }
@@ -286,6 +354,16 @@ CachedVersion NodeTable::cached_version(const NodeRef& node) const {
 void NodeTable::set_cached_version(const NodeRef& node, const CachedVersion& version) {
   std::lock_guard lock(mutex_);
   node->cached_ = version;
+}
+
+CachedVersion NodeTable::told_version(const NodeRef& node) const {
+  std::lock_guard lock(mutex_);
+  return node->told_;
+}
+
+void NodeTable::set_told_version(const NodeRef& node, const CachedVersion& version) {
+  std::lock_guard lock(mutex_);
+  node->told_ = version;
 }
 
 std::size_t NodeTable::node_count() const {

@@ -45,13 +45,18 @@ Result<ReaderProgram> ReaderProgram::seal(const ReaderArguments& arguments) {
   program.root_ = ANCHORHOLD_TRY(adopt(reader_fd::root, "the granted folder"));
   if (arguments.mode != Mode::ro)
     program.keeper_ = ANCHORHOLD_TRY(adopt(reader_fd::keeper, "the keeper's socket"));
+  if (arguments.watch) {
+    program.watch_ = ANCHORHOLD_TRY(adopt(reader_fd::watch, "the socket about watching"));
+    program.events_ = ANCHORHOLD_TRY(adopt(reader_fd::events, "the folder's events"));
+  }
   program.own_descriptors_.reset(open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!program.own_descriptors_) return fail_errno(errno, "/proc/self/fd", "mount /proc");
 
   ReaderSeal seal;
   seal.root = program.root_.get();
   seal.own_descriptors = program.own_descriptors_.get();
-  seal.sockets = {program.listener_.get(), program.reports_->descriptor(), program.keeper_.get()};
+  seal.sockets = {program.listener_.get(), program.reports_->descriptor(), program.keeper_.get(),
+                  program.watch_.get(), program.events_.get()};
   seal.writes = static_cast<bool>(program.keeper_);
   seal.allow_weak = arguments.allow_weak;
   ANCHORHOLD_CHECK(drop_capabilities());
@@ -66,6 +71,7 @@ Status ReaderProgram::run() {
   spec.only_file = arguments_.only_file;
   if (!arguments_.hidden.empty()) spec.hidden = ANCHORHOLD_TRY(HiddenNames::create(arguments_.hidden));
   divide_descriptors(spec);
+  if (watch_) spec.watch = {std::move(watch_), std::move(events_)};
   std::unique_ptr<KeeperClient> keeper;
   if (keeper_) keeper = std::make_unique<KeeperClient>(std::move(keeper_));
   spec.keeper = keeper.get();

@@ -176,6 +176,17 @@ struct GuestStatistics {
   std::vector<ExecInfo> execs;
 };
 
+// What a program of the host changed in a share; mounts/host_change.h says what the kinds mean.
+struct ShareChange {
+  enum class Kind { content, attributes, appeared, vanished, renamed, lost };
+  enum class Object { file, folder, symlink, other };
+  Kind kind = Kind::content;
+  Object object = Object::file;
+  std::string path;      // relative to the share; any bytes
+  std::string new_path;  // of a rename
+};
+inline constexpr std::size_t max_changes_at_once = 1024;
+
 struct GuestInfo {
   std::uint32_t protocol = 0;
   std::string version;  // of the agent's build
@@ -240,6 +251,8 @@ class GuestClient {
   Result<std::string> mount(const std::string& tag, const std::string& name, MountMode mode);
   enum class UnmountMode { when_unused, detach };
   Status unmount(const std::string& name, UnmountMode mode = UnmountMode::when_unused);
+  // The guest's kernel forgets what it remembers of these paths, and tells its inotify watchers.
+  Status announce(const std::string& name, std::span<const ShareChange> changes);
   // Ends the commands, writes back the shares, powers off. A guest that is gone already is success.
   Status shutdown(std::chrono::milliseconds grace = std::chrono::milliseconds(0));
 

@@ -1,34 +1,55 @@
 // How long the guest may believe what it was told, and when it may keep the pages it has of a file.
 //
-// Host edits are not announced to the guest by this class, so what the guest caches ends by itself: names and
-// attributes after at most a second, pages when an open or fresh attributes show another version of the file.
-// A watcher that announces host edits makes longer times possible: it belongs here and nowhere else.
+// Where nobody tells the guest of host edits, what it caches ends by itself: names and attributes after at
+// most a second, pages when an open or fresh attributes show another version of the file. In folders that are
+// watched (host_watch.h) it may believe for longer, since it is told of every change.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
 
+#include "reader/host_watch.h"
 #include "reader/node_table.h"
 
 namespace anchorhold::mounts {
 
 struct CacheTimes {
-  std::chrono::milliseconds entry{1000};
+  std::chrono::milliseconds entry{1000};  // of a name, also of one that is not there
   std::chrono::milliseconds attributes{1000};
-  std::chrono::milliseconds absence{1000};  // of a name that is not there
 };
 
+// Safe from any thread.
 class Coherence {
  public:
   explicit Coherence(NodeTable& nodes) : nodes_(nodes) {}
+  // Before the first request; without it every time is a second.
+  void rely_on(HostWatch& watch) { watch_ = &watch; }
 
-  const CacheTimes& times() const { return times_; }
+  // Whether changes of names in the folder are told. To be asked before what is told to the guest is looked
+  // up: a change in between is then told.
+  bool watched(const NodeRef& folder) const { return watch_ && watch_->watches(folder); }
+  // The guest is about to be told of an object that was looked up in a folder which was, or was not, watched.
+  CacheTimes tell(bool watched, const NodeRef& node, const Statx& info);
+  // The guest changed the object itself and asks for its attributes before it uses them again.
+  void changed_by_guest(const NodeRef& node, const Statx& info);
+  CacheTimes absence(bool watched) const;
+
+  // At an open: whether the guest believes something of the file that is not so (any more), which an open
+  // does not put right. Its kernel looks up the path again when it is refused with ESTALE, once; the caller
+  // (a thread of the guest) that comes again is not refused, since a file may change all the time.
+  bool has_to_look_again(const NodeRef& node, const Statx& info, std::uint32_t caller);
   // At an open: whether the pages the guest has of the file are those of the file as it is. Remembers the
   // version.
   bool may_keep_pages(const NodeRef& node, const Statx& info);
 
  private:
   NodeTable& nodes_;
-  CacheTimes times_;
+  HostWatch* watch_ = nullptr;
+  std::mutex mutex_;
+  std::unordered_map<std::uint32_t, std::uint64_t>
+      refused_;  // callers, with the id of the folder they were in
 };
 
 }  // namespace anchorhold::mounts

@@ -118,8 +118,15 @@ class Dispatcher {
   int copy_range(Call& call);
   int nothing_to_do(Call& call);
 
+  static bool is_announcement(const fuse_in_header& header);
+  static bool can_be_announced(std::uint32_t opcode);
+  int announced(Call& call);
+  int announced_lookup(Call& call);
+  int announced_appearance(Call& call, std::uint32_t type);
+  int announced_rename(Call& call, std::uint64_t new_parent);
+
   int answer_entry(Call& call, const Outcome<FileSystem::Entry>& entry);
-  int answer_attributes(Call& call, const Outcome<Statx>& info);
+  int answer_attributes(Call& call, const Outcome<FileSystem::Attributes>& attributes);
   fuse_attr to_fuse(const Statx& info) const;
   fuse_entry_out to_fuse(const FileSystem::Entry& entry) const;
   bool keeps_owner(const Statx& info, const fuse_setattr_in& in) const;

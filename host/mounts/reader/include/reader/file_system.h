@@ -17,6 +17,7 @@
 #include "mounts/keeper_client.h"
 #include "reader/coherence.h"
 #include "reader/handle_table.h"
+#include "reader/host_watch.h"
 #include "reader/node_table.h"
 #include "reader/notices.h"
 #include "reader/outcome.h"
@@ -29,7 +30,8 @@ struct FileSystemSpec {
   UniqueFd own_descriptors;        // O_PATH|O_DIRECTORY of /proc/self/fd
   KeeperClient* keeper = nullptr;  // outlives the file system; none: nothing can be changed
   HiddenNames hidden = HiddenNames::standard();
-  std::string only_file;  // the one name of the root that exists; empty: all
+  std::string only_file;                   // the one name of the root that exists; empty: all
+  std::optional<HostWatch::Spec> watch{};  // none: what the host changes is not told to the guest
   NodeLimits nodes;
   std::size_t handles = 1u << 17;
 };
@@ -42,6 +44,11 @@ class FileSystem {
   struct Entry {
     NodeRef node;
     Statx info{};
+    CacheTimes times{};
+  };
+  struct Attributes {
+    Statx info{};
+    std::chrono::milliseconds valid{};
   };
   struct Opened {
     std::uint64_t handle = 0;
@@ -68,15 +75,17 @@ class FileSystem {
   // Everything is forgotten: the guest starts over.
   void reset();
 
-  Outcome<Entry> lookup(std::uint64_t parent, std::string_view name);
+  // Where there is no such name, `absence` says how long that may be remembered.
+  Outcome<Entry> lookup(std::uint64_t parent, std::string_view name, CacheTimes& absence);
   void forget(std::uint64_t node, std::uint64_t lookups) { nodes_->forget(node, lookups); }
-  Outcome<Statx> attributes(std::uint64_t node, std::optional<std::uint64_t> handle);
+  Outcome<Attributes> attributes(std::uint64_t node, std::optional<std::uint64_t> handle);
   Outcome<std::string> read_link(std::uint64_t node);
   Outcome<struct statfs> statistics(std::uint64_t node);
   Outcome<std::string> get_xattr(std::uint64_t node, std::string_view name);
   Outcome<std::string> list_xattrs(std::uint64_t node);  // NUL behind each name
 
-  Outcome<Opened> open(std::uint64_t node, int flags);
+  // `caller`: the thread of the guest, see Coherence::has_to_look_again().
+  Outcome<Opened> open(std::uint64_t node, int flags, std::uint32_t caller);
   Outcome<std::size_t> read(std::uint64_t handle, std::uint64_t offset, std::span<iovec> into);
   Outcome<std::size_t> write(std::uint64_t handle, std::uint64_t offset, std::span<iovec> from, bool append);
   Outcome<void> sync(std::uint64_t handle, bool data_only);
@@ -104,18 +113,33 @@ class FileSystem {
   Outcome<void> remove_folder(std::uint64_t parent, std::string_view name);
   Outcome<void> rename(std::uint64_t parent, std::string_view name, std::uint64_t new_parent,
                        std::string_view new_name, std::uint32_t flags);
-  Outcome<Statx> set_attributes(std::uint64_t node, const AttributeChange& change);
+  Outcome<Attributes> set_attributes(std::uint64_t node, const AttributeChange& change);
   Outcome<void> set_xattr(std::uint64_t node, std::string_view name, std::string_view value,
                           std::uint32_t flags);
   Outcome<void> remove_xattr(std::uint64_t node, std::string_view name);
 
+  // What the guest's agent announces (base/guest_numbers.h): the change was made on the host before, and is
+  // answered as if it were made now. Nothing is touched, in any mode.
+  // The name as it was before the change: not there when it is there now, and the other way round.
+  struct Before {
+    NodeRef node;  // none: an object that the guest never saw
+    Statx info{};  // all zero: nothing is known of it any more
+  };
+  Outcome<Before> announced_lookup(std::uint64_t parent, std::string_view name);
+  // What appeared there.
+  Outcome<Entry> announced_appearance(std::uint64_t parent, std::string_view name, std::uint32_t type);
+  Outcome<void> announced_removal(std::uint64_t parent, std::string_view name);
+  Outcome<void> announced_rename(std::uint64_t parent, std::string_view name, std::uint64_t new_parent,
+                                 std::string_view new_name);
+  Outcome<void> announced_open(std::uint64_t node);
+
   bool on_network() const { return on_network_; }
-  const CacheTimes& cache_times() const { return coherence_.times(); }
   NodeTable& nodes() { return *nodes_; }
   const HandleTable& handles() const { return handles_; }
 
  private:
   FileSystem(FileSystemSpec spec, std::unique_ptr<NodeTable> nodes, bool on_network, Notices& notices);
+  Status start_watch(HostWatch::Spec spec);
   Outcome<NodeRef> find_folder(std::uint64_t id) const;
   Outcome<void> check_name(std::string_view operation, std::string_view name);
   bool visible(const NodeRef& parent, std::string_view name) const;
@@ -124,11 +148,17 @@ class FileSystem {
                             std::span<const int> descriptors, std::string_view payload = {});
   Outcome<Entry> enter(const NodeRef& parent, const SharedFd& folder, std::string_view name);
   Outcome<UniqueFd> open_to_read(const NodeRef& node);
+  Outcome<Attributes> attributes_of(const NodeRef& node, const std::shared_ptr<FileHandle>& file);
+  HostWatch::OwnName own_name(const NodeRef& folder, std::string_view name, HostWatch::Names names);
+  HostWatch::OwnChange own_change(const NodeRef& node);
+  void note_own_change(const NodeRef& node, int descriptor, HostWatch::OwnChange& own);
   NodeRef about_to_go(const NodeRef& parent, const SharedFd& folder, std::string_view name);
   Outcome<KeeperAnswer> ask_about(const NodeRef& node, const RequestHeader& request);
   Outcome<void> remove(std::uint64_t parent, std::string_view name, Verb verb);
   Outcome<Entry> make(std::uint64_t parent, std::string_view name, RequestHeader request,
                       std::string_view payload);
+  Outcome<Entry> made(const NodeRef& parent, const SharedFd& folder, std::string_view name,
+                      const Outcome<KeeperAnswer>& answer, HostWatch::OwnName& own);
   Outcome<bool> fill(FolderHandle& folder, std::uint64_t position);
 
   UniqueFd own_descriptors_;
@@ -140,6 +170,7 @@ class FileSystem {
   Notices& notices_;
   std::unique_ptr<NodeTable> nodes_;
   HandleTable handles_;
+  std::unique_ptr<HostWatch> watch_;
   Coherence coherence_;
 };
 

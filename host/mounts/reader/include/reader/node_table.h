@@ -41,7 +41,7 @@ struct NodeIdentityHash {
   std::size_t operator()(const NodeIdentity& identity) const;
 };
 
-// What the guest's cache of a file was filled from; see coherence.h. Guarded by the table.
+// A state of a file, as far as its attributes show it. Guarded by the table.
 struct CachedVersion {
   std::int64_t modify_seconds = -1;
   std::int64_t change_seconds = -1;
@@ -78,8 +78,11 @@ class Node {
   std::string name_;
   SharedFd descriptor_;
   bool pinned_ = false;  // the name is gone: the descriptor is the only way left to the object
+  std::size_t place_hash_ = 0;
+  bool placed_ = false;  // is in the table of places
   std::list<Node*>::iterator position_;
-  CachedVersion cached_;
+  CachedVersion cached_;  // what the guest's pages were filled from; see coherence.h
+  CachedVersion told_;    // the attributes the guest was told last
 };
 
 struct NodeLimits {
@@ -105,12 +108,20 @@ class NodeTable {
   Outcome<NodeRef> enter(const Statx& info, const NodeRef& parent, std::string_view name);
   // The node of this identity, if the guest knows it.
   NodeRef known(const NodeIdentity& identity) const;
+  // The node that was found at parent/name last, if it was not found elsewhere since.
+  NodeRef at_place(const NodeRef& parent, std::string_view name) const;
+  // One lookup more of a node the guest knows.
+  void recall(const NodeRef& node);
+  NodeRef parent(const NodeRef& node) const;
   void forget(std::uint64_t id, std::uint64_t lookups);
   // Forgets everything but the root: the guest began anew.
   void clear();
 
   // An O_PATH descriptor of the node; stays open while the caller holds it.
   Outcome<SharedFd> descriptor(const NodeRef& node);
+  // Whether the name the node is known by still means it. One whose name went with the guest's knowledge has
+  // none to compare.
+  bool is_in_place(const NodeRef& node);
   // Its attributes, by descriptor or by name.
   Outcome<Statx> attributes(const NodeRef& node);
 
@@ -128,6 +139,8 @@ class NodeTable {
 
   CachedVersion cached_version(const NodeRef& node) const;
   void set_cached_version(const NodeRef& node, const CachedVersion& version);
+  CachedVersion told_version(const NodeRef& node) const;
+  void set_told_version(const NodeRef& node, const CachedVersion& version);
 
   std::size_t node_count() const;
   std::size_t descriptor_count() const;
@@ -145,6 +158,8 @@ class NodeTable {
   void drop(Node& node, std::vector<SharedFd>& closing);
   void place(const NodeRef& node, const NodeRef& parent, std::string_view name);
   void pin(const NodeRef& node);
+  void note_place(Node& node);
+  void forget_place(Node& node);
   bool is_child_of(const Node& node, const Node& parent) const;
 
   const NodeLimits limits_;
@@ -154,6 +169,7 @@ class NodeTable {
   std::uint64_t next_id_ = 2;
   std::unordered_map<std::uint64_t, NodeRef> by_id_;
   std::unordered_map<NodeIdentity, Node*, NodeIdentityHash> by_identity_;
+  std::unordered_multimap<std::size_t, Node*> by_place_;  // by place_hash() of parent and name
   std::list<Node*> cached_;  // nodes with a descriptor, least recently used first
   std::list<Node*> pinned_;
 };

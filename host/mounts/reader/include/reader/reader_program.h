@@ -17,6 +17,7 @@ struct ReaderArguments {
   Mode mode = Mode::ro;
   std::string only_file;
   std::vector<std::string> hidden;
+  bool watch = false;
   bool allow_weak = false;
 };
 
@@ -39,6 +40,8 @@ class ReaderProgram {
   UniqueFd root_;
   UniqueFd own_descriptors_;
   UniqueFd keeper_;
+  UniqueFd watch_;
+  UniqueFd events_;
 };
 
 }  // namespace anchorhold::mounts
