@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "guest_connection.h"
+#include "http2_bridge.h"
 #include "http_exchange.h"
 #include "refusal.h"
 #include "relay.h"
@@ -88,7 +89,7 @@ Awaitable<void> GuestConnection::intercept(ClientHello hello) {
   opened_ = true;
   std::vector<std::string> protocols;
   for (const std::string& protocol : hello.protocols)
-    if (protocol == "http/1.1") protocols.push_back(protocol);
+    if (protocol == "http/1.1" || protocol == "h2") protocols.push_back(protocol);
   auto refused = co_await secure_server(protocols);
   if (refused) {
     co_await explain_inside(std::move(*refused), hello);
@@ -109,9 +110,14 @@ Awaitable<void> GuestConnection::intercept(ClientHello hello) {
     co_await record(report_of(EventKind::deny, std::move(cause)));
     co_return;
   }
-  Reader inside(**tls);
-  HttpExchange exchange(*this, **tls, inside, HttpExchange::Kind::inside_tls);
-  co_await exchange.run(std::nullopt);
+  if (protocol == "h2") {
+    Http2Bridge bridge(*this, **tls);
+    co_await bridge.run();
+  } else {
+    Reader inside(**tls);
+    HttpExchange exchange(*this, **tls, inside, HttpExchange::Kind::inside_tls);
+    co_await exchange.run(std::nullopt);
+  }
 }
 
 Awaitable<void> GuestConnection::explain_inside(Refusal why, const ClientHello& hello) {
