@@ -41,6 +41,8 @@ class Parser {
   void add_run();
   void add_task();
   void add_sessions();
+  void add_changes();
+  void add_undo();
   void add_events();
   void add_image();
   void add_doctor();
@@ -63,6 +65,8 @@ class Parser {
   RunCommand run_;
   TaskCommand task_;
   SessionsCommand sessions_;
+  ChangesCommand changes_;
+  UndoCommand undo_;
   EventsCommand events_;
   ImageCommand image_;
   DoctorCommand doctor_;
@@ -79,6 +83,8 @@ Parser::Parser() {
   add_run();
   add_task();
   add_sessions();
+  add_changes();
+  add_undo();
   add_events();
   add_image();
   add_doctor();
@@ -212,6 +218,27 @@ void Parser::add_sessions() {
   resume->add_option("--key-file", sessions_.key_file, "A file that holds the key of the model")
       ->type_name("FILE");
   with_id("rm", Action::remove, "Forget a session and what its tools printed");
+}
+
+void Parser::add_changes() {
+  auto* command = app_.add_subcommand("changes", "What a session changed in the folders it was granted");
+  command->add_option("id", changes_.id, "The session, or the beginning of its id")
+      ->required()
+      ->type_name("ID");
+  command->add_option("path", changes_.paths, "Only this, and what is beneath it")->type_name("PATH");
+  command->add_flag("--diff", changes_.diff, "Show how texts differ from what they were");
+  add_json(command);
+}
+
+void Parser::add_undo() {
+  auto* command =
+      app_.add_subcommand("undo", "Make the folders a session was granted as they were before it");
+  command->add_option("id", undo_.id, "The session, or the beginning of its id")->required()->type_name("ID");
+  command->add_option("path", undo_.paths, "Only this, and what is beneath it")->type_name("PATH");
+  command->add_flag("--dry-run", undo_.dry_run, "Only say what would be done");
+  command->add_flag("--force", undo_.force, "Also undo what was changed by somebody else since");
+  command->add_flag("--redo", undo_.redo, "Take the latest undo back");
+  add_json(command);
 }
 
 void Parser::add_events() {
@@ -402,6 +429,10 @@ Result<std::variant<Arguments, HelpText>> Parser::parse(const std::vector<std::s
   } else if (app_.got_subcommand("sessions")) {
     ANCHORHOLD_CHECK(finish_sessions());
     arguments.command = sessions_;
+  } else if (app_.got_subcommand("changes")) {
+    arguments.command = changes_;
+  } else if (app_.got_subcommand("undo")) {
+    arguments.command = undo_;
   } else if (app_.got_subcommand("events")) {
     ANCHORHOLD_CHECK(finish_events());
     arguments.command = events_;

@@ -18,6 +18,8 @@ struct Dispatch {
   Result<int> operator()(const SessionsCommand& command) {
     return run_sessions_command(command, console, signals);
   }
+  Result<int> operator()(const ChangesCommand& command) { return run_changes_command(command, console); }
+  Result<int> operator()(const UndoCommand& command) { return run_undo_command(command, console); }
   Result<int> operator()(const EventsCommand& command) {
     return run_events_command(command, console, signals);
   }

@@ -12,6 +12,7 @@
 #include "folder_watch.h"
 #include "listen.h"
 #include "mounts/programs.h"
+#include "mounts/review.h"
 #include "watched_process.h"
 
 namespace anchorhold::mounts {
@@ -76,10 +77,11 @@ struct Share::State {
 };
 
 Status Share::State::start_keeper() {
-  ANCHORHOLD_CHECK(make_directories(spec.ledger_folder, 0700));
+  const auto ledger = keepers_folder(spec.ledger_folder);
+  ANCHORHOLD_CHECK(make_directories(ledger, 0700));
   auto program = ANCHORHOLD_TRY(own_program("anchorhold-keeper"));
   SpawnSpec spawn;
-  spawn.argv = {program.string(), "--ledger", std::filesystem::absolute(spec.ledger_folder).string(),
+  spawn.argv = {program.string(), "--ledger", std::filesystem::absolute(ledger).string(),
                 "--clients", std::to_string(keeper_clients)};
   add_common_arguments(spawn.argv, name, mode, only_file, spec);
   if (spec.ledger_quota != 0)
@@ -117,7 +119,11 @@ Result<std::unique_ptr<Share>> Share::start(const Grant& grant, ShareSpec spec) 
   state->only_file = grant.only_file;
   state->root = ANCHORHOLD_TRY(duplicate(grant.root.get()));
   if (!state->spec.hidden.empty()) state->hidden = ANCHORHOLD_TRY(HiddenNames::create(state->spec.hidden));
-  if (grant.mode != Mode::ro) ANCHORHOLD_CHECK(state->start_keeper());
+  if (grant.mode != Mode::ro) {
+    ANCHORHOLD_CHECK(make_directories(state->spec.ledger_folder, 0700));
+    ANCHORHOLD_CHECK(write_ledger_place(state->spec.ledger_folder, grant, state->spec.ledger_quota));
+    ANCHORHOLD_CHECK(state->start_keeper());
+  }
   return std::unique_ptr<Share>(new Share(std::move(state)));
 }
 

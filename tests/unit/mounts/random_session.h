@@ -1,6 +1,7 @@
 // A folder of any shape, and a session that does anything to it: through a real keeper, from one seed.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <random>
 
 #include "keeper_fixture.h"

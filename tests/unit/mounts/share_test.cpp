@@ -97,7 +97,7 @@ TEST_F(ShareTest, ToolsWorkBeforeThereIsAGuest) {
   access.add(std::move(*share->accessible()));
   ASSERT_TRUE(access.write("/mnt/work/new", "hello"));
   EXPECT_EQ(*access.read("/mnt/work/new", 0, 10), "hello");
-  EXPECT_TRUE(fs::exists(directory_->path() / "state/ledger/journal.db"));
+  EXPECT_TRUE(fs::exists(directory_->path() / "state/ledger/ledger/journal.db"));
   EXPECT_EQ(share->pid(ShareProcess::reader), -1);
 }
 
@@ -191,8 +191,8 @@ TEST_F(ShareTest, WhatCannotStartSaysWhy) {
   spec.hidden = {"*"};
   EXPECT_FALSE(Share::start(grant(Mode::rw), spec));
   spec.hidden.clear();
-  ASSERT_TRUE(fs::create_directories(directory_->path() / "state"));
-  std::ofstream(directory_->path() / "state/journal.db")
+  ASSERT_TRUE(fs::create_directories(directory_->path() / "state/ledger"));
+  std::ofstream(directory_->path() / "state/ledger/journal.db")
       << "this is no database, and longer than a header of one is; "
          "it has more than a hundred bytes in it for sure";
   auto share = Share::start(grant(Mode::rw), spec);

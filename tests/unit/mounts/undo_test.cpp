@@ -1,39 +1,87 @@
 // After an undo the tree is what it was: by content, modes, times, xattrs and links, whatever the session
 // did.
+#include <atomic>
+#include <thread>
+
+#include "mounts/review.h"
 #include "random_session.h"
-#include "restore.h"
 
 namespace anchorhold::mounts::testing {
 namespace {
 
 namespace fs = std::filesystem;
 
-class UndoTest : public RandomSessionTest, public ::testing::WithParamInterface<Mode> {
+class UndoTest : public RandomSessionTest {
  protected:
-  Result<RestoreResult> undo(RestoreSpec spec = {}) {
-    UniqueFd root(open(grant_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    spec.root = root.get();
-    spec.ledger = ledger_;
-    return restore(spec);
+  // As a session begins it: the keeper's part of the ledger is beside what says which folder it is.
+  void begin(Mode mode, std::vector<std::string> arguments = {}) {
+    Grant grant;
+    grant.host_path = grant_;
+    grant.root = at();
+    grant.name = "grant";
+    grant.mode = mode;
+    ASSERT_TRUE(write_ledger_place(session_ / "grant", grant, 0));
+    start(mode, std::move(arguments));
   }
-  void expect_all_done(const Result<RestoreResult>& result) {
-    ASSERT_TRUE(result) << result.error().message;
-    for (const auto& refusal : result->refused) ADD_FAILURE() << refusal.path << ": " << refusal.reason;
+  void SetUp() override {
+    RandomSessionTest::SetUp();
+    use_session_folder();
   }
+  void use_session_folder() {
+    session_ = directory_->path() / "session";
+    fs::remove_all(session_);
+    ledger_ = keepers_folder(session_ / "grant");
+    fs::create_directories(ledger_);
+  }
+  LedgerPlace place() {
+    auto places = ledgers_of_session(session_);
+    EXPECT_TRUE(places && places->size() == 1u);
+    return places && !places->empty() ? places->front() : LedgerPlace{};
+  }
+  Result<UndoOutcome> undo(const UndoOptions& options = {}) { return mounts::undo(place(), options); }
+  static void expect_all_done(const Result<UndoOutcome>& outcome) {
+    ASSERT_TRUE(outcome) << outcome.error().message;
+    for (const auto& refusal : outcome->refused) ADD_FAILURE() << refusal.path << ": " << refusal.reason;
+  }
+  std::vector<std::string> refusals(const Result<UndoOutcome>& outcome) {
+    std::vector<std::string> paths;
+    EXPECT_TRUE(outcome) << outcome.error().message;
+    if (outcome)
+      for (const auto& refusal : outcome->refused) paths.push_back(refusal.path);
+    return paths;
+  }
+  std::map<std::string, Change> review(bool diff = false) {
+    auto seen = mounts::review(place(), {.diff = diff, .paths = {}});
+    EXPECT_TRUE(seen) << seen.error().message;
+    std::map<std::string, Change> changes;
+    if (seen)
+      for (const auto& change : seen->changes) changes.emplace(change.path, change);
+    return changes;
+  }
+  // Changes a file as editors do, not as a program that keeps the time of the last change.
+  void host_writes(const std::string& path, std::string_view text) { write_text(grant_ / path, text); }
+
+  fs::path session_;
 };
 
-TEST_P(UndoTest, AnySessionIsUndoneRedoneAndUndoneAgain) {
-  for (std::uint64_t round = 0; round < 12 && !HasFailure(); ++round) {
+class AnySession : public UndoTest, public ::testing::WithParamInterface<Mode> {};
+
+TEST_P(AnySession, IsUndoneRedoneAndUndoneAgain) {
+  for (std::uint64_t round = 0; round < 10 && !HasFailure(); ++round) {
     SCOPED_TRACE(fmt::format("ANCHORHOLD_TEST_SEED={} round {}", seed(), round));
     begin_round(round);
+    use_session_folder();
     make_tree(5 + any(40));
     auto before = snapshot_of(grant_);
-    start(GetParam());
+    begin(GetParam());
     for (std::size_t i = 3 + any(60); i > 0; --i) act();
     end_keeper();
     auto after = snapshot_of(grant_);
+    ASSERT_TRUE(mounts::review(place(), {.diff = true, .paths = {}}));
+    EXPECT_EQ(difference(after, snapshot_of(grant_)), "") << "after the review";
     expect_all_done(undo());
     EXPECT_EQ(difference(before, snapshot_of(grant_)), "") << "after the undo";
+    EXPECT_TRUE(review().empty()) << review().begin()->first;
     if (HasFailure()) break;
     auto again = undo();
     expect_all_done(again);
@@ -47,8 +95,282 @@ TEST_P(UndoTest, AnySessionIsUndoneRedoneAndUndoneAgain) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, UndoTest, ::testing::Values(Mode::rw, Mode::rw_no_delete),
+// Whatever the keeper was doing when it was killed.
+TEST_P(AnySession, IsUndoneAfterItsKeeperWasKilled) {
+  for (std::uint64_t round = 0; round < 10 && !HasFailure(); ++round) {
+    SCOPED_TRACE(fmt::format("ANCHORHOLD_TEST_SEED={} round {}", seed(), round));
+    begin_round(1000 + round);
+    use_session_folder();
+    make_tree(5 + any(40));
+    auto before = snapshot_of(grant_);
+    begin(GetParam());
+    std::atomic<std::size_t> acted{0};
+    std::size_t deadly = any(60);
+    std::thread killer([&] {
+      while (acted < deadly) std::this_thread::yield();
+      keeper_->child->kill(SIGKILL);
+    });
+    while (acted < 60) {
+      act();
+      ++acted;
+    }
+    killer.join();
+    client_ = std::make_unique<KeeperClient>(UniqueFd());
+    keeper_.reset();
+    expect_all_done(undo());
+    EXPECT_EQ(difference(before, snapshot_of(grant_)), "");
+  }
+}
+
+// An undo that is killed may be run again, and ends at the same tree.
+TEST_P(AnySession, IsUndoneByAnUndoThatWasKilled) {
+  for (std::uint64_t round = 0; round < 10 && !HasFailure(); ++round) {
+    SCOPED_TRACE(fmt::format("ANCHORHOLD_TEST_SEED={} round {}", seed(), round));
+    begin_round(2000 + round);
+    use_session_folder();
+    make_tree(5 + any(40));
+    auto before = snapshot_of(grant_);
+    begin(GetParam());
+    for (std::size_t i = 3 + any(60); i > 0; --i) act();
+    end_keeper();
+    for (int deaths = 0; deaths < 4; ++deaths) {
+      UniqueFd root = at();
+      auto said = make_pipe();
+      ASSERT_TRUE(said);
+      SpawnSpec spawn;
+      spawn.argv = {std::string(ANCHORHOLD_PROGRAM_DIR) + "/anchorhold-ledger", "undo", "--ledger",
+                    ledger_.string()};
+      spawn.descriptors = {{2, 2}, {root.get(), ledger_fd::root}, {said->write_end.get(), ledger_fd::output}};
+      auto child = Child::spawn(spawn);
+      ASSERT_TRUE(child);
+      // Somewhere between its first moment and its end.
+      (void)child->wait(std::chrono::milliseconds(any(60)));
+      child->kill(SIGKILL);
+      child->wait();
+    }
+    expect_all_done(undo());
+    EXPECT_EQ(difference(before, snapshot_of(grant_)), "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, AnySession, ::testing::Values(Mode::rw, Mode::rw_no_delete),
                          [](const auto& mode) { return mode.param == Mode::rw ? "rw" : "rw_no_delete"; });
+
+TEST_F(UndoTest, WhatSomebodyElseChangedSinceIsLeftAlone) {
+  for (const char* name : {"edited", "touched", "untouched", "replaced", "moved", "gone"})
+    write_text(grant_ / name, "before");
+  begin(Mode::rw);
+  for (const char* name : {"edited", "touched", "untouched", "replaced", "moved", "gone"}) {
+    auto opened = open_write(name, open_flag::truncate);
+    ASSERT_EQ(opened.error, 0);
+    ASSERT_TRUE(write_all(opened.descriptor.get(), std::as_bytes(std::span("session", 7))));
+  }
+  create_with("", "made", "by the session");
+  end_keeper();
+  host_writes("edited", "by the host");
+  host_writes("made", "and edited");
+  fs::last_write_time(grant_ / "touched", fs::file_time_type::clock::now());
+  fs::remove(grant_ / "replaced");
+  write_text(grant_ / "replaced", "another file");
+  fs::rename(grant_ / "moved", grant_ / "moved away");
+  fs::remove(grant_ / "gone");
+
+  auto planned = undo({.dry_run = true});
+  EXPECT_THAT(refusals(planned),
+              ::testing::UnorderedElementsAre("edited", "made", "replaced", "moved away", "gone"));
+  EXPECT_EQ(read_text(grant_ / "untouched"), "session") << "a dry run changes nothing";
+  auto done = undo();
+  EXPECT_THAT(refusals(done),
+              ::testing::UnorderedElementsAre("edited", "made", "replaced", "moved away", "gone"));
+  EXPECT_EQ(read_text(grant_ / "untouched"), "before");
+  EXPECT_EQ(read_text(grant_ / "touched"), "before") << "the same content by its hash";
+  EXPECT_EQ(read_text(grant_ / "edited"), "by the host");
+  EXPECT_EQ(read_text(grant_ / "made"), "and edited");
+  EXPECT_EQ(read_text(grant_ / "replaced"), "another file");
+
+  ASSERT_TRUE(undo({.force = true}));
+  for (const char* name : {"edited", "replaced", "moved", "gone"})
+    EXPECT_EQ(read_text(grant_ / name), "before") << name;
+  EXPECT_FALSE(fs::exists(grant_ / "made"));
+  // What was forced away is not lost either.
+  expect_all_done(undo({.redo = true}));
+  EXPECT_EQ(read_text(grant_ / "edited"), "by the host");
+  EXPECT_EQ(read_text(grant_ / "made"), "and edited");
+  EXPECT_EQ(read_text(grant_ / "replaced"), "another file");
+}
+
+TEST_F(UndoTest, OnlyThePathsThatWereAskedFor) {
+  fs::create_directories(grant_ / "a/deep");
+  write_text(grant_ / "a/deep/one", "1");
+  write_text(grant_ / "a/deep/two", "2");
+  write_text(grant_ / "b", "3");
+  begin(Mode::rw);
+  remove_all("a");
+  ASSERT_EQ(unlink("", "b").error, 0);
+  end_keeper();
+  expect_all_done(undo({.paths = {"a/deep/one"}}));
+  EXPECT_EQ(read_text(grant_ / "a/deep/one"), "1") << "with the folders it needs";
+  EXPECT_FALSE(fs::exists(grant_ / "a/deep/two"));
+  EXPECT_FALSE(fs::exists(grant_ / "b"));
+  expect_all_done(undo());
+  EXPECT_EQ(read_text(grant_ / "a/deep/two"), "2");
+  EXPECT_EQ(read_text(grant_ / "b"), "3");
+}
+
+TEST_F(UndoTest, AFolderOfTheSessionsStaysForWhatOthersPutThere) {
+  begin(Mode::rw);
+  ASSERT_EQ(mkdir("", "new").error, 0);
+  create_with("new", "mine", "x");
+  end_keeper();
+  write_text(grant_ / "new/theirs", "y");
+  auto outcome = undo();
+  expect_all_done(outcome);
+  EXPECT_FALSE(fs::exists(grant_ / "new/mine"));
+  EXPECT_EQ(read_text(grant_ / "new/theirs"), "y");
+  ASSERT_FALSE(outcome->steps.empty());
+  EXPECT_EQ(outcome->steps.back().kind, UndoStep::Kind::left_in_place);
+}
+
+TEST_F(UndoTest, NothingIsDoneThroughSwappedFolders) {
+  fs::create_directories(grant_ / "folder");
+  write_text(grant_ / "folder/file", "before");
+  write_text(outside_ / "file", "not ours");
+  begin(Mode::rw);
+  ASSERT_EQ(unlink("folder", "file").error, 0);
+  create_with("folder", "made", "x");
+  end_keeper();
+  fs::rename(grant_ / "folder", outside_ / "folder");
+  fs::create_symlink(outside_, grant_ / "folder");
+  write_text(outside_ / "made", "not ours either");
+  auto outcome = undo({.force = true});
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  EXPECT_EQ(read_text(outside_ / "file"), "not ours");
+  EXPECT_EQ(read_text(outside_ / "made"), "not ours either");
+  EXPECT_TRUE(fs::exists(outside_ / "folder/made")) << "it is out of reach";
+  EXPECT_FALSE(fs::exists(outside_ / "folder/file"));
+}
+
+TEST_F(UndoTest, AnotherFolderInThePlaceOfTheGrantedOneIsNotTouched) {
+  begin(Mode::rw);
+  create_with("", "made", "x");
+  end_keeper();
+  fs::rename(grant_, directory_->path() / "elsewhere");
+  fs::create_directory(grant_);
+  write_text(grant_ / "made", "x");
+  auto outcome = undo({.force = true});
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().code, ErrorCode::failed_precondition);
+  EXPECT_TRUE(fs::exists(grant_ / "made"));
+}
+
+TEST_F(UndoTest, OneAtATime) {
+  begin(Mode::rw);
+  create_with("", "made", "x");
+  end_keeper();
+  auto lock = FileLock::acquire(session_ / "grant/undo.lock", FileLock::Wait::no);
+  ASSERT_TRUE(lock);
+  auto outcome = undo();
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().code, ErrorCode::unavailable);
+}
+
+TEST_F(UndoTest, ThereIsNothingToTakeBackBeforeAnUndo) {
+  begin(Mode::rw);
+  create_with("", "made", "x");
+  end_keeper();
+  auto outcome = undo({.redo = true});
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().code, ErrorCode::not_found);
+}
+
+TEST_F(UndoTest, ASingleFile) {
+  write_text(grant_ / "only", "before");
+  write_text(grant_ / "other", "not granted");
+  auto before = snapshot_of(grant_);
+  Grant grant;
+  grant.host_path = grant_ / "only";
+  grant.root = at();
+  grant.only_file = "only";
+  grant.name = "only";
+  grant.mode = Mode::rw;
+  ASSERT_TRUE(write_ledger_place(session_ / "grant", grant, 0));
+  start(Mode::rw, {"--only-file", "only"});
+  auto opened = open_write("only", open_flag::truncate);
+  ASSERT_EQ(opened.error, 0);
+  ASSERT_TRUE(write_all(opened.descriptor.get(), std::as_bytes(std::span("after", 5))));
+  opened.descriptor.reset();
+  ASSERT_EQ(chmod("only", 0600).error, 0);
+  end_keeper();
+  EXPECT_EQ(review().at("only").kind, Change::Kind::modified);
+  expect_all_done(undo());
+  EXPECT_EQ(difference(before, snapshot_of(grant_)), "");
+}
+
+TEST_F(UndoTest, AReviewSaysTheNetEffectWithRisksFirst) {
+  fs::create_directories(grant_ / ".git/hooks");
+  write_text(grant_ / "text", "one\ntwo\nthree\n");
+  write_text(grant_ / "renamed", "a longer text, so that it is known again\n");
+  write_text(grant_ / "copied", "another longer text, so that it is known again\n");
+  write_text(grant_ / "saved", "saved by an editor\n");
+  write_text(grant_ / "gone", "x");
+  write_text(grant_ / "same", "x");
+  ASSERT_EQ(::chmod((grant_ / "same").c_str(), 0644), 0);
+  begin(Mode::rw);
+  auto opened = open_write("text", open_flag::truncate);
+  ASSERT_TRUE(write_all(opened.descriptor.get(), std::as_bytes(std::span("one\n2\nthree\n", 12))));
+  create_with(".git/hooks", "pre-commit", "#!/bin/sh\n");
+  ASSERT_EQ(symlink("", "escape", "../../etc").error, 0);
+  ASSERT_EQ(rename("", "renamed", "", "new name").error, 0);
+  create_with("", "moved", "another longer text, so that it is known again\n");
+  ASSERT_EQ(unlink("", "copied").error, 0);
+  create_with("", "save.tmp", "saved by an editor, changed\n");
+  ASSERT_EQ(rename("", "save.tmp", "", "saved").error, 0);
+  ASSERT_EQ(unlink("", "gone").error, 0);
+  ASSERT_EQ(chmod("same", 0600).error, 0);
+  create_with("", "here and gone", "x");
+  ASSERT_EQ(unlink("", "here and gone").error, 0);
+  create_with("", "binary", std::string("\0\1\2", 3));
+  end_keeper();
+
+  auto seen = mounts::review(place(), {.diff = true, .paths = {}});
+  ASSERT_TRUE(seen) << seen.error().message;
+  std::vector<std::string> order;
+  for (const auto& change : seen->changes) order.push_back(change.path);
+  EXPECT_EQ(order, (std::vector<std::string>{".git/hooks/pre-commit", "escape", "binary", "gone", "moved",
+                                             "new name", "same", "saved", "text"}));
+  auto changes = review(true);
+  EXPECT_EQ(changes[".git/hooks/pre-commit"].risk, Change::Risk::runs_here);
+  EXPECT_EQ(changes["escape"].risk, Change::Risk::leads_outside);
+  EXPECT_EQ(changes["text"].diff, "@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n");
+  EXPECT_EQ(changes["new name"].kind, Change::Kind::renamed);
+  EXPECT_EQ(changes["new name"].old_path, "renamed");
+  EXPECT_EQ(changes["moved"].kind, Change::Kind::renamed);
+  EXPECT_EQ(changes["moved"].old_path, "copied");
+  EXPECT_EQ(changes["saved"].kind, Change::Kind::modified);
+  EXPECT_NE(changes["saved"].diff.find("+saved by an editor, changed\n"), std::string::npos);
+  EXPECT_EQ(changes["gone"].kind, Change::Kind::deleted);
+  EXPECT_EQ(changes["same"].kind, Change::Kind::attributes);
+  EXPECT_FALSE(changes["binary"].text);
+  EXPECT_GT(seen->bytes_kept, 0u);
+}
+
+TEST_F(UndoTest, ManyDeletionsAreAThingToLookAt) {
+  for (int i = 0; i < 30; ++i) write_text(grant_ / std::to_string(i), std::to_string(i));
+  begin(Mode::rw);
+  for (int i = 0; i < 30; ++i) ASSERT_EQ(unlink("", std::to_string(i)).error, 0);
+  end_keeper();
+  for (const auto& [path, change] : review()) EXPECT_EQ(change.risk, Change::Risk::bulk) << path;
+}
+
+TEST_F(UndoTest, NamesOfAnyBytesComeThrough) {
+  std::string name = "n\xff\n\x1b[31m";
+  begin(Mode::rw);
+  create_with("", name, "x");
+  end_keeper();
+  EXPECT_TRUE(review().contains(name));
+  expect_all_done(undo());
+  EXPECT_TRUE(fs::is_empty(grant_));
+}
 
 }  // namespace
 }  // namespace anchorhold::mounts::testing

@@ -27,7 +27,7 @@ struct GuestArguments {
   unsigned cpus = 0;  // 0: the default
   ByteSize memory;    // 0: the default
   std::string hypervisor_uri;
-  bool emulate = false;  // do not use KVM even where there is
+  bool emulate = false;                // do not use KVM even where there is
   std::optional<unsigned> bulk_limit;  // none: the default; 0: no guard
 };
 
@@ -66,6 +66,21 @@ struct SessionsCommand {
   std::optional<std::chrono::milliseconds> max_time;
 };
 
+// Paths are the guest's (/mnt/report/a.txt), the host's, or from the one granted folder.
+struct ChangesCommand {
+  std::string id;
+  std::vector<std::string> paths;
+  bool diff = false;
+};
+
+struct UndoCommand {
+  std::string id;
+  std::vector<std::string> paths;
+  bool dry_run = false;
+  bool force = false;
+  bool redo = false;
+};
+
 struct EventsCommand {
   enum class Action { list, follow, verify };
   Action action = Action::list;
@@ -84,8 +99,8 @@ struct DoctorCommand {
   GuestArguments guest;
 };
 
-using Command =
-    std::variant<RunCommand, TaskCommand, SessionsCommand, EventsCommand, ImageCommand, DoctorCommand>;
+using Command = std::variant<RunCommand, TaskCommand, SessionsCommand, ChangesCommand, UndoCommand,
+                             EventsCommand, ImageCommand, DoctorCommand>;
 
 struct Arguments {
   Command command;

@@ -70,6 +70,10 @@ inline constexpr EventName mount_notice{"anchorhold.mount.notice", Severity::war
 // A person was asked, and this was the answer; also "no" because nobody answered.
 inline constexpr EventName approval{"anchorhold.approval", Severity::info, Durability::boundary};
 
+// A person has what a session did to a granted folder undone, or done again; and what came of it.
+inline constexpr EventName mount_undo{"anchorhold.mount.undo", Severity::info, Durability::boundary};
+inline constexpr EventName mount_undone{"anchorhold.mount.undone", Severity::info, Durability::routine};
+
 // A tool the model called, and what came of it.
 inline constexpr EventName tool_call{"anchorhold.tool.call", Severity::info, Durability::boundary};
 inline constexpr EventName tool_result{"anchorhold.tool.result", Severity::info, Durability::routine};

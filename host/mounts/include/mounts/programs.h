@@ -38,6 +38,14 @@ inline constexpr int reports = 4;
 inline constexpr int first_client = 5;  // then one after another
 }  // namespace keeper_fd
 
+// anchorhold-ledger review|undo --ledger FOLDER [--only-file NAME] [--path PATH]…
+//   review: [--diff]   undo: [--redo] [--force] [--dry-run]
+// Started by mounts/review.h, for as long as one of these takes.
+namespace ledger_fd {
+inline constexpr int root = 3;    // O_PATH of the granted folder; of a single file: the folder it is in
+inline constexpr int output = 4;  // a pipe, see review_wire.h
+}  // namespace ledger_fd
+
 namespace spares_fd {
 inline constexpr int reports = 3;
 // SOCK_SEQPACKET. A question is one std::uint32_t, the number of a spare, with a descriptor: a connection to

@@ -48,7 +48,8 @@ struct ShareLimits {
 };
 
 struct ShareSpec {
-  std::filesystem::path ledger_folder{};  // one for each grant and session; made here (0700); unused under ro
+  // One for each grant and session, made here (0700; mounts/review.h says what is in it); unused under ro.
+  std::filesystem::path ledger_folder{};
   std::vector<std::string> hidden{};      // empty: the standard list
   std::uint64_t ledger_quota = 0;         // bytes; 0: the keeper's default
   ShareLimits limits{};

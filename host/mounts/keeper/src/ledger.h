@@ -37,6 +37,7 @@
 #include "base/fd.h"
 #include "database/database.h"
 #include "decide.h"
+#include "mounts/review.h"
 #include "object.h"
 
 namespace anchorhold::mounts {
@@ -44,7 +45,7 @@ namespace anchorhold::mounts {
 enum class HowKept { not_kept = 0, cloned = 1, moved = 2, copied = 3, in_row = 4 };
 
 struct LedgerLimits {
-  std::uint64_t quota_bytes = 8ull << 30;
+  std::uint64_t quota_bytes = default_ledger_quota;
   std::uint64_t max_objects = 2'000'000;
 };
 

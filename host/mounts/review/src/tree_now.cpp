@@ -29,13 +29,18 @@ TreeNow::TreeNow(int root, const std::string* only_file,
   }
   auto visit = [&](const std::string& path, const Attributes& attributes, int folder,
                    const std::string& name) {
-    if (only_file && path != *only_file) return false;
     if (!inodes.contains(attributes.inode)) return true;
     auto identity = identity_of(attributes, generation_at(folder, name));
     if (wanted.contains(identity)) add(path, identity, attributes);
     return true;
   };
-  walk_tree(root, visit, unreadable);
+  if (!only_file) {
+    walk_tree(root, visit, unreadable);
+    return;
+  }
+  // The folder it is in was not granted, and cannot be listed.
+  auto file = locate_beneath(root, *only_file);
+  if (file && wanted.contains(file->identity())) add(*only_file, file->identity(), file->attributes);
 }
 
 Node* TreeNow::ensure(const std::string& path) {
