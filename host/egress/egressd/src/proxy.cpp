@@ -82,11 +82,23 @@ Status Proxy::configure(ControlMessage message) {
 
 void Proxy::accept(UniqueFd stream) {
   if (!set_nonblocking(stream.get())) return;
-  if (connections_.size() >= configuration_->limits.connections) return;  // closes it
+  if (connections_.size() >= configuration_->limits.connections) {
+    // Once for as long as it stays so: the guest opens them as fast as it likes.
+    if (!std::exchange(was_full_, true)) asio::co_spawn(loop_, report_full(), asio::detached);
+    return;  // closes it
+  }
+  was_full_ = false;
   auto connection =
       std::make_shared<GuestConnection>(*this, std::make_unique<SocketStream>(loop_, std::move(stream)));
   connections_.emplace(connection.get(), connection);
   asio::co_spawn(loop_, run(connection), asio::detached);
+}
+
+Awaitable<void> Proxy::report_full() {
+  EventReport report;
+  report.cause = fmt::format("the guest opened more connections than {}", configuration_->limits.connections);
+  report.violation = true;
+  co_await host_.record(report);
 }
 
 Awaitable<void> Proxy::run(std::shared_ptr<GuestConnection> connection) {

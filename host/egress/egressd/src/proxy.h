@@ -64,6 +64,7 @@ class Proxy {
   Status configure(ControlMessage message);
   void accept(UniqueFd stream);
   Awaitable<void> run(std::shared_ptr<GuestConnection> connection);
+  Awaitable<void> report_full();
   Awaitable<void> look_at_deadlines();
   Awaitable<void> ask(std::shared_ptr<Pending> pending, Wanted wanted, std::string reason);
 
@@ -77,6 +78,7 @@ class Proxy {
   std::shared_ptr<const Configuration> configuration_;
   std::unordered_map<GuestConnection*, std::weak_ptr<GuestConnection>> connections_;
   std::map<policy::Destination, std::shared_ptr<Pending>> questions_;
+  bool was_full_ = false;
 };
 
 }  // namespace anchorhold::egress

@@ -45,6 +45,8 @@ Awaitable<void> pump(std::shared_ptr<Relay> relay, Stream& from, Stream& to) {
       std::string rest(bytes);
       if (!co_await write_all(to, rest)) break;
       relay->moved();
+    } else if (io.drained) {
+      co_await from.wait(Direction::read);
     } else if (turn % buffers_at_once == 0) {
       co_await asio::post(relay->spec.loop, asio::use_awaitable);
     }

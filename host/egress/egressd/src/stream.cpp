@@ -22,7 +22,10 @@ Io failed_call(Direction direction) {
 
 Io SocketStream::try_read(std::span<char> buffer) {
   ssize_t count = recv(socket_.native_handle(), buffer.data(), buffer.size(), 0);
-  if (count > 0) return {Io::State::done, static_cast<std::size_t>(count)};
+  if (count > 0) {
+    auto size = static_cast<std::size_t>(count);
+    return {Io::State::done, size, Direction::read, size < buffer.size()};
+  }
   return count == 0 ? Io{Io::State::end} : failed_call(Direction::read);
 }
 

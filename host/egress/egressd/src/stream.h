@@ -34,6 +34,7 @@ struct Io {
   State state = State::end;
   std::size_t count = 0;
   Direction direction = Direction::read;
+  bool drained = false;  // done: there was less than was asked for, so trying again at once is in vain
 };
 
 class Stream {
