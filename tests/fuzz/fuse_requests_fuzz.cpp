@@ -5,7 +5,7 @@
 // The input is a series of records: operation, node (an index of those given out, or 255: as in the bytes),
 // flags, room / 32, length of the arguments (two bytes, little endian), the arguments. Flags: 1 the arguments
 // begin with a handle given out, 2 the header's length lies, 4 the request lies in pieces, 8 there is no room
-// for an answer.
+// for an answer, 16 it is an announcement.
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "base/guest_numbers.h"
 #include "mounts/keeper_client.h"
 #include "reader/dispatcher.h"
 
@@ -109,6 +110,7 @@ class Guest {
     if (record.flags & 2) header.len += record.room;
     header.opcode = operation;
     header.nodeid = node;
+    if (record.flags & 16) header.gid = announcing_group + record.flags % 2;
     std::vector<char> in(sizeof header + arguments.size()), out(room);
     std::memcpy(in.data(), &header, sizeof header);
     std::copy(arguments.begin(), arguments.end(), in.begin() + sizeof header);

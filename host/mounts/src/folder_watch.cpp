@@ -20,8 +20,8 @@
 namespace anchorhold::mounts {
 namespace {
 
-constexpr std::uint32_t watched_events = IN_CREATE | IN_DELETE | IN_MODIFY | IN_ATTRIB | IN_MOVED_FROM |
-                                         IN_MOVED_TO | IN_ONLYDIR | IN_EXCL_UNLINK;
+constexpr std::uint32_t watched_events =
+    IN_CREATE | IN_DELETE | IN_MODIFY | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_ONLYDIR | IN_EXCL_UNLINK;
 
 // The folder of this descriptor, found again from the grant's own: nothing outside of the grant, nothing on
 // another mount.
@@ -41,7 +41,8 @@ Result<UniqueFd> find_beneath(int root, int passed) {
   struct stat wanted, is;
   if (!found || fstat(found.get(), &is) != 0 || fstat(passed, &wanted) != 0)
     return fail_errno(errno, "a folder to watch");
-  if (is.st_dev != wanted.st_dev || is.st_ino != wanted.st_ino) return fail_errno(ESTALE, "a folder to watch");
+  if (is.st_dev != wanted.st_dev || is.st_ino != wanted.st_ino)
+    return fail_errno(ESTALE, "a folder to watch");
   return found;
 }
 
@@ -51,7 +52,7 @@ struct FolderWatch::State {
   UniqueFd root;
   UniqueFd socket;
   UniqueFd events;
-  std::function<void(HostChange)> sink;
+  std::function<bool(HostChange)> sink;
   std::set<int> watches;
   std::thread thread;
 
@@ -62,7 +63,7 @@ struct FolderWatch::State {
 
 FolderWatch::FolderWatch(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-Result<std::unique_ptr<FolderWatch>> FolderWatch::start(int root, std::function<void(HostChange)> sink,
+Result<std::unique_ptr<FolderWatch>> FolderWatch::start(int root, std::function<bool(HostChange)> sink,
                                                         Ends& ends) {
   auto state = std::make_unique<State>();
   state->root = ANCHORHOLD_TRY(duplicate(root));
@@ -90,15 +91,15 @@ void FolderWatch::State::run() {
     if (received && received->size == 0) return;
     auto message = received ? parse_watch_message(std::span(buffer).first(received->size))
                             : Result<WatchMessage>(fail(received.error()));
-    if (!message || !serve(*message, received->descriptors)) {
-      log_warning("changes on the host are no longer told to the guest: " +
-                  (message ? "the reader broke the rules" : message.error().message));
-      // Without watches the reader hears nothing more; it goes on without.
-      for (int watch : watches) inotify_rm_watch(events.get(), watch);
-      shutdown(socket.get(), SHUT_RDWR);
-      sink({HostChange::Kind::lost, ObjectKind::file});
-      return;
+    if (message && serve(*message, received->descriptors)) continue;
+    if (!message) {
+      log_warning("changes on the host are no longer told to the guest: " + message.error().message);
+      sink({HostChange::Kind::lost, ObjectKind::file, {}, {}});
     }
+    // The reader hears that there is no more to be told, and goes on without.
+    for (int watch : watches) inotify_rm_watch(events.get(), watch);
+    shutdown(socket.get(), SHUT_RDWR);
+    return;
   }
 }
 
@@ -120,8 +121,7 @@ bool FolderWatch::State::serve(const WatchMessage& message, const std::vector<Un
       return true;
     }
     case WatchMessage::Kind::change:
-      sink(message.change);
-      return true;
+      return sink(message.change);
   }
   return false;
 }
@@ -130,8 +130,8 @@ int FolderWatch::State::add(int folder) {
   if (watches.size() >= max_watched_folders) return -ENOSPC;
   auto found = find_beneath(root.get(), folder);
   if (!found) return -EACCES;
-  int watch = inotify_add_watch(events.get(), fmt::format("/proc/self/fd/{}", found->get()).c_str(),
-                                watched_events);
+  int watch =
+      inotify_add_watch(events.get(), fmt::format("/proc/self/fd/{}", found->get()).c_str(), watched_events);
   if (watch < 0) return -errno;
   watches.insert(watch);
   return watch;

@@ -21,9 +21,9 @@ class FolderWatch {
     UniqueFd socket;
     UniqueFd events;
   };
-  // The sink is called on a thread of the watch and must not block for long. A change that could not be told
-  // any other way is told as a lost one.
-  static Result<std::unique_ptr<FolderWatch>> start(int root, std::function<void(HostChange)> sink,
+  // The sink is called on a thread of the watch and must not block for long; when it returns false the
+  // watching ends. A change that could not be told any other way is told as a lost one.
+  static Result<std::unique_ptr<FolderWatch>> start(int root, std::function<bool(HostChange)> sink,
                                                     Ends& ends);
   // Ends the thread.
   ~FolderWatch();

@@ -65,14 +65,16 @@ Announcer::~Announcer() {
 void Announcer::serve(GuestClient* client) {
   std::unique_lock lock(mutex_);
   client_ = client;
+  failed_ = false;
   pending_.clear();
   changed_.wait(lock, [&] { return !calling_; });
 }
 
-void Announcer::add(const std::string& name, mounts::HostChange change) {
+bool Announcer::add(const std::string& name, mounts::HostChange change) {
   {
     std::lock_guard lock(mutex_);
-    if (!client_) return;
+    if (failed_) return false;
+    if (!client_) return true;
     if (pending_.size() >= most_pending) {
       std::erase_if(pending_, [&](const Pending& pending) { return pending.name == name; });
       change = {mounts::HostChange::Kind::lost, mounts::ObjectKind::file, {}, {}};
@@ -80,6 +82,7 @@ void Announcer::add(const std::string& name, mounts::HostChange change) {
     pending_.push_back({name, to_share_change(std::move(change))});
   }
   changed_.notify_all();
+  return true;
 }
 
 std::vector<ShareChange> Announcer::take(std::string& name) {
@@ -97,7 +100,6 @@ std::vector<ShareChange> Announcer::take(std::string& name) {
 
 void Announcer::run(std::stop_token stop) {
   std::unique_lock lock(mutex_);
-  bool complained = false;
   while (changed_.wait(lock, stop, [&] { return client_ && !pending_.empty(); })) {
     std::string name;
     auto changes = take(name);
@@ -108,7 +110,11 @@ void Announcer::run(std::stop_token stop) {
     lock.lock();
     calling_ = false;
     changed_.notify_all();
-    if (told || told.error().code == ErrorCode::unavailable || std::exchange(complained, true)) continue;
+    // One that cannot be told must not be let to remember.
+    if (told || told.error().code == ErrorCode::not_found || client != client_) continue;
+    failed_ = true;
+    pending_.clear();
+    if (told.error().code == ErrorCode::unavailable) continue;
     log_warning("telling the guest of changes in " + name + ": " + told.error().message);
   }
 }

@@ -22,8 +22,8 @@ class Announcer {
   // From now on; none: changes are dropped, there is nobody who could have seen anything else. Waits for the
   // call that is under way. The client outlives its service.
   void serve(GuestClient* client);
-  // Of the share at /mnt/<name>. Never waits.
-  void add(const std::string& name, mounts::HostChange change);
+  // Of the share at /mnt/<name>. Never waits. False: this guest cannot be told (any more).
+  bool add(const std::string& name, mounts::HostChange change);
 
  private:
   struct Pending {
@@ -38,6 +38,7 @@ class Announcer {
   std::condition_variable_any changed_;
   GuestClient* client_ = nullptr;
   bool calling_ = false;
+  bool failed_ = false;
   std::deque<Pending> pending_;
   std::jthread thread_;
 };

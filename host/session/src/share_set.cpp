@@ -58,7 +58,7 @@ Status ShareSet::start_share(std::size_t index) {
   spec.limits = limits_;
   spec.on_notice = [this, index](const mounts::ShareNotice& notice) { noticed(index, notice); };
   spec.on_host_change = [this, name = grant.name](mounts::HostChange change) {
-    announcer_->add(name, std::move(change));
+    return announcer_->add(name, std::move(change));
   };
   ANCHORHOLD_CHECK(make_directories(ledgers_));
   auto share = mounts::Share::start(grant, std::move(spec));

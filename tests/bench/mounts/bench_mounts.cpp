@@ -16,13 +16,16 @@
 #include "base/files.h"
 #include "base/process.h"
 #include "machine.h"
-#include "mounts/programs.h"
+#include "mounts/share.h"
 
 namespace anchorhold::mounts {
 namespace {
 
 constexpr const char* theirs = "/usr/lib/qemu/virtiofsd";
 constexpr std::chrono::minutes patience{20};
+// As many files as virtiofsd, which holds a descriptor of each that the guest knows, can serve where 20,000
+// are allowed.
+constexpr int repository_files = 12000;
 
 Result<UniqueFd> listen_at(const std::filesystem::path& path) {
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -36,46 +39,53 @@ Result<UniqueFd> listen_at(const std::filesystem::path& path) {
 
 struct Servers {
   std::vector<Child> children;
-  std::vector<UniqueFd> kept;
+  std::unique_ptr<Share> share;
 };
 
+void make_repository(const std::filesystem::path& folder) {
+  for (int i = 0; i < repository_files; ++i) {
+    auto in = folder / "repository" / fmt::format("d{}", i % 400);
+    if (i < 400) std::filesystem::create_directories(in);
+    std::ofstream(in / fmt::format("f{}", i)) << "text";
+  }
+}
+
+// As a session serves a folder: with the ledger, and watched. The host changes nothing meanwhile, so there is
+// nothing to tell the guest.
 Status start_ours(const std::filesystem::path& folder, Servers& servers) {
-  for (const char* name : {"grant", "ledger"}) std::filesystem::create_directory(folder / name);
-  UniqueFd root(open((folder / "grant").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  auto listener = ANCHORHOLD_TRY(listen_at(folder / "ours"));
-  auto between = ANCHORHOLD_TRY(socket_pair(SOCK_SEQPACKET));
-  auto reader_reports = ANCHORHOLD_TRY(socket_pair(SOCK_SEQPACKET));
-  auto keeper_reports = ANCHORHOLD_TRY(socket_pair(SOCK_SEQPACKET));
-  SpawnSpec keeper;
-  keeper.argv = {std::string(ANCHORHOLD_PROGRAM_DIR) + "/anchorhold-keeper",
-                 "--name",
-                 "bench",
-                 "--mode",
-                 "rw",
-                 "--ledger",
-                 (folder / "ledger").string(),
-                 "--clients",
-                 "1"};
-  keeper.descriptors = {{2, 2},
-                        {root.get(), keeper_fd::root},
-                        {keeper_reports.second.get(), keeper_fd::reports},
-                        {between.second.get(), keeper_fd::first_client}};
-  servers.children.push_back(ANCHORHOLD_TRY(Child::spawn(keeper)));
-  SpawnSpec reader;
-  reader.argv = {std::string(ANCHORHOLD_PROGRAM_DIR) + "/anchorhold-fsd", "--name", "bench", "--mode", "rw"};
-  reader.descriptors = {{2, 2},
-                        {listener.get(), reader_fd::listener},
-                        {root.get(), reader_fd::root},
-                        {reader_reports.second.get(), reader_fd::reports},
-                        {between.first.get(), reader_fd::keeper}};
-  servers.children.push_back(ANCHORHOLD_TRY(Child::spawn(reader)));
-  servers.kept.push_back(std::move(reader_reports.first));
-  servers.kept.push_back(std::move(keeper_reports.first));
-  return {};
+  std::filesystem::create_directory(folder / "grant");
+  make_repository(folder / "grant");
+  auto rules = ANCHORHOLD_TRY(GrantRules::current());
+  auto grant = ANCHORHOLD_TRY(resolve_grant(folder / "grant", Mode::rw, {}, rules));
+  ShareSpec spec;
+  spec.ledger_folder = folder / "ledger";
+  spec.on_host_change = [](const HostChange& change) {
+    fmt::print(stderr, "told a change of {} that nobody made\n", change.path);
+    return true;
+  };
+  servers.share = ANCHORHOLD_TRY(Share::start(grant, std::move(spec)));
+  return servers.share->serve_guest(folder / "ours");
+}
+
+// The same work where there is no guest.
+Result<std::string> native_output(const std::filesystem::path& folder) {
+  std::filesystem::create_directory(folder / "native");
+  make_repository(folder / "native");
+  auto pipe = ANCHORHOLD_TRY(make_pipe());
+  SpawnSpec spec;
+  spec.argv = {ANCHORHOLD_GUEST_INIT, (folder / "native").string()};
+  spec.descriptors = {{2, 2}, {pipe.write_end.get(), 1}};
+  auto child = ANCHORHOLD_TRY(Child::spawn(spec));
+  pipe.write_end.reset();
+  std::string output(1 << 16, '\0');
+  output.resize(ANCHORHOLD_TRY(read_full(pipe.read_end.get(), std::as_writable_bytes(std::span(output)))));
+  child.wait();
+  return output;
 }
 
 Status start_theirs(const std::filesystem::path& folder, Servers& servers) {
   std::filesystem::create_directory(folder / "shared");
+  make_repository(folder / "shared");
   auto listener = ANCHORHOLD_TRY(listen_at(folder / "theirs"));
   SpawnSpec spec;
   spec.argv = {theirs, "--fd=3",     "-o", "source=" + (folder / "shared").string(),
@@ -134,9 +144,7 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-Result<Figures> figures_of(const std::filesystem::path& console) {
-  std::ifstream in(console);
-  Figures figures;
+bool add_figures(std::istream& in, Figures& figures) {
   bool done = false;
   for (std::string line; std::getline(in, line);) {
     std::istringstream words(line);
@@ -146,9 +154,7 @@ Result<Figures> figures_of(const std::filesystem::path& console) {
     if (line.starts_with("FIGURE") && words >> kind >> whose >> what >> microseconds)
       figures[what][whose].push_back(microseconds / 1000);
   }
-  if (!done)
-    return fail(ErrorCode::internal, "the guest did not come to its end; its console is " + console.string());
-  return figures;
+  return done;
 }
 
 Status run() {
@@ -171,11 +177,18 @@ Status run() {
   spec.descriptors = {{2, 2}};
   auto guest = ANCHORHOLD_TRY(Child::spawn(spec));
   if (!guest.wait(patience)) return fail(ErrorCode::deadline_exceeded, "the guest takes too long");
-  auto figures = ANCHORHOLD_TRY(figures_of(folder.path() / "console"));
-  fmt::print("{:12} {:>10} {:>10} {:>7}\n", "ms", "anchorhold", "virtiofsd", "ratio");
+  Figures figures;
+  std::ifstream console(folder.path() / "console");
+  if (!add_figures(console, figures))
+    return fail(ErrorCode::internal, "the guest did not come to its end:\n" +
+                                         read_file(folder.path() / "console", 1 << 20).value_or(""));
+  std::istringstream native(ANCHORHOLD_TRY(native_output(folder.path())));
+  add_figures(native, figures);
+  fmt::print("{:12} {:>10} {:>10} {:>7} {:>10}\n", "ms", "anchorhold", "virtiofsd", "ratio", "no guest");
   for (const auto& [what, whose] : figures) {
     double mine = median(whose.at("ours")), other = median(whose.at("theirs"));
-    fmt::print("{:12} {:10.1f} {:10.1f} {:7.2f}\n", what, mine, other, other / mine);
+    fmt::print("{:12} {:10.1f} {:10.1f} {:7.2f} {:10.1f}\n", what, mine, other, other / mine,
+               median(whose.at("native")));
   }
   return {};
 }

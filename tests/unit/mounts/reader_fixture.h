@@ -98,7 +98,9 @@ class FuseGuest {
 
   Reply ask(std::uint32_t opcode, std::uint64_t node, std::string_view arguments = {},
             std::size_t room = 4096) {
-    return send(request(opcode, node, arguments), room);
+    auto bytes = request(opcode, node, arguments);
+    std::memcpy(bytes.data() + offsetof(fuse_in_header, gid), &group, sizeof group);
+    return send(bytes, room);
   }
 
   Reply init(std::uint32_t minor = 36, std::uint32_t flags = ~0u) {
@@ -207,6 +209,7 @@ class FuseGuest {
                                             std::uint32_t page = 4096);
 
   FrontEnd front_end;
+  std::uint32_t group = 0;  // of those who ask
 
  private:
   bool collect(unsigned ring) {
@@ -261,7 +264,8 @@ class ReaderProcess {
   // Ready and sealed when it returns; nullptr (with a failed expectation) otherwise.
   static std::unique_ptr<ReaderProcess> start(const std::filesystem::path& grant,
                                               const std::filesystem::path& folder, Mode mode, int keeper,
-                                              std::vector<std::string> arguments = {}) {
+                                              std::vector<std::string> arguments = {},
+                                              const std::vector<PassedDescriptor>& more = {}) {
     auto reader = std::make_unique<ReaderProcess>();
     UniqueFd root(open(grant.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     reader->socket_path = folder / "reader.socket";
@@ -283,6 +287,7 @@ class ReaderProcess {
                         {root.get(), reader_fd::root},
                         {reports->second.get(), reader_fd::reports}};
     if (keeper >= 0) spec.descriptors.push_back({keeper, reader_fd::keeper});
+    spec.descriptors.insert(spec.descriptors.end(), more.begin(), more.end());
     auto child = Child::spawn(spec);
     EXPECT_TRUE(child) << child.error().message;
     if (!child) return nullptr;
@@ -327,7 +332,9 @@ class ReaderTest : public ::testing::Test {
       ASSERT_TRUE(ready && ready->kind == ReportKind::ready);
       socket = keeper_->sockets[0].get();
     }
-    reader_ = ReaderProcess::start(grant_, directory_->path(), mode, socket, arguments);
+    auto of_reader = arguments;
+    for (const auto& argument : reader_arguments_) of_reader.push_back(argument);
+    reader_ = ReaderProcess::start(grant_, directory_->path(), mode, socket, of_reader, reader_descriptors_);
     ASSERT_TRUE(reader_);
     if (keeper_) keeper_->sockets.clear();
     guest_ = std::make_unique<FuseGuest>(connect());
@@ -358,6 +365,8 @@ class ReaderTest : public ::testing::Test {
 
   std::unique_ptr<TemporaryDirectory> directory_;
   std::filesystem::path grant_;
+  std::vector<std::string> reader_arguments_;  // of the reader alone
+  std::vector<PassedDescriptor> reader_descriptors_;
   std::unique_ptr<KeeperProcess> keeper_;
   std::unique_ptr<ReaderProcess> reader_;
   std::unique_ptr<FuseGuest> guest_;

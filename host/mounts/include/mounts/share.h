@@ -57,8 +57,9 @@ struct ShareSpec {
   // Called on a thread of the share; must not block for long and must not call back into it.
   std::function<void(const ShareNotice&)> on_notice{};
   // What programs of the host change in the folder while a guest is served, in order; called as on_notice is.
-  // None: nothing is watched, and the guest remembers what it saw for a second only.
-  std::function<void(HostChange)> on_host_change{};
+  // None, or as soon as it returns false: nothing is watched, and the guest remembers what it saw for a second
+  // only.
+  std::function<bool(HostChange)> on_host_change{};
 };
 
 // Owned by one thread. The destructor ends both processes; the ledger stays.

@@ -381,23 +381,24 @@ void HostWatch::content_or_attributes(Event event, std::optional<Deferred> defer
   auto info = event.name.empty() ? nodes_.stat_descriptor((*folder)->get())
                                  : nodes_.stat_at((*folder)->get(), event.name);
   if (!info) return;  // what happened to the name is an event of its own
-  if (auto node = nodes_.known(identity_of(*info))) {
+  auto node = nodes_.known(identity_of(*info));
+  {
     std::lock_guard lock(mutex_);
-    if (auto found = own_.find(node->id()); found != own_.end()) {
-      auto now = steady_clock::now();
-      const Own& own = found->second;
-      if (own.known && same_version(own.info, *info)) return;
-      // It may be changed by the guest right now, and be as the host left it once that is done.
-      bool changing = own.under_way > 0 || own.last + settling > now;
-      auto last_due = deferred ? deferred->last_due : now + longest_settling;
-      if (changing && now < last_due && deferred_.size() < max_remembered) {
-        bool waiting = std::any_of(deferred_.begin(), deferred_.end(), [&](const Deferred& other) {
-          return other.event.folder == event.folder && other.event.name == event.name &&
-                 other.event.mask == event.mask;
-        });
-        if (!waiting) deferred_.push_back({std::move(event), now + settling, last_due});
-        return;
-      }
+    auto own = node ? own_.find(node->id()) : own_.end();
+    if (own != own_.end() && own->second.known && same_version(own->second.info, *info)) return;
+    // It may be changed by the guest right now, or be made by it, and be as the host left it once that is
+    // done.
+    auto now = steady_clock::now();
+    bool changing = own != own_.end() && (own->second.under_way > 0 || own->second.last + settling > now);
+    bool coming = expected_.contains({event.folder->id(), event.name});
+    auto last_due = deferred ? deferred->last_due : now + longest_settling;
+    if ((changing || coming) && now < last_due && deferred_.size() < max_remembered) {
+      bool waiting = std::any_of(deferred_.begin(), deferred_.end(), [&](const Deferred& other) {
+        return other.event.folder == event.folder && other.event.name == event.name &&
+               other.event.mask == event.mask;
+      });
+      if (!waiting) deferred_.push_back({std::move(event), now + settling, last_due});
+      return;
     }
   }
   HostChange change;

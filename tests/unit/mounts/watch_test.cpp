@@ -1,0 +1,247 @@
+// Watching a granted folder: what reader and host say to each other, what the host lets be watched, and what
+// the reader makes of the kernel's events.
+#include <condition_variable>
+#include <fcntl.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <mutex>
+#include <sys/inotify.h>
+#include <sys/socket.h>
+
+#include "../../../host/mounts/src/folder_watch.h"
+#include "base/guest_numbers.h"
+#include "mounts/watch_protocol.h"
+#include "reader_fixture.h"
+
+namespace anchorhold::mounts {
+namespace {
+
+using testing::FuseGuest;
+
+std::span<const std::byte> bytes(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+TEST(WatchProtocol, ChangesComeBackAsTheyWere) {
+  using Kind = HostChange::Kind;
+  for (const HostChange& change : {HostChange{Kind::content, ObjectKind::file, "a/b", ""},
+                                   {Kind::attributes, ObjectKind::folder, "", ""},
+                                   {Kind::appeared, ObjectKind::symlink, std::string("\xff\x01"), ""},
+                                   {Kind::vanished, ObjectKind::other, "x", ""},
+                                   {Kind::renamed, ObjectKind::folder, "from/x", "to/y"},
+                                   {Kind::lost, ObjectKind::file, "", ""}}) {
+    auto parsed = parse_watch_message(bytes(encode_watch_message({WatchMessage::Kind::change, 7, change})));
+    ASSERT_TRUE(parsed) << parsed.error().message;
+    EXPECT_EQ(parsed->change, change);
+    EXPECT_EQ(parsed->number, 7u);
+  }
+  HostChange endless{Kind::renamed, ObjectKind::file, std::string(5000, 'x'), "y"};
+  auto cut = parse_watch_message(bytes(encode_watch_message({WatchMessage::Kind::change, 0, endless})));
+  ASSERT_TRUE(cut);
+  EXPECT_EQ(cut->change.kind, Kind::lost);
+}
+
+TEST(WatchProtocol, WhatNoReaderSendsIsRefused) {
+  using Kind = HostChange::Kind;
+  for (const HostChange& change : {HostChange{Kind::content, ObjectKind::file, "/etc", ""},
+                                   {Kind::content, ObjectKind::file, "a/../b", ""},
+                                   {Kind::content, ObjectKind::file, "a//b", ""},
+                                   {Kind::content, ObjectKind::file, "a/", ""},
+                                   {Kind::content, ObjectKind::file, ".", ""},
+                                   {Kind::appeared, ObjectKind::file, "", ""},
+                                   {Kind::renamed, ObjectKind::file, "a", ""},
+                                   {Kind::renamed, ObjectKind::file, "a", ".."},
+                                   {Kind::content, ObjectKind::file, "a", "b"},
+                                   {Kind::content, ObjectKind::file, std::string("a\0b", 3), ""},
+                                   {static_cast<Kind>(17), ObjectKind::file, "a", ""},
+                                   {Kind::content, static_cast<ObjectKind>(9), "a", ""}})
+    EXPECT_FALSE(parse_watch_message(bytes(encode_watch_message({WatchMessage::Kind::change, 0, change}))))
+        << change.path;
+  auto good = encode_watch_message({WatchMessage::Kind::watch, 1});
+  EXPECT_TRUE(parse_watch_message(bytes(good)));
+  EXPECT_FALSE(parse_watch_message(bytes(good + "x")));
+  for (std::size_t size = 0; size < good.size(); ++size)
+    EXPECT_FALSE(parse_watch_message(bytes(good.substr(0, size))));
+}
+
+// Changes as they are told, for a test to wait for.
+class Told {
+ public:
+  std::function<bool(HostChange)> sink() {
+    return [this](HostChange change) {
+      std::lock_guard lock(mutex_);
+      changes_.push_back(std::move(change));
+      changed_.notify_all();
+      return true;
+    };
+  }
+  std::optional<HostChange> next() {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::seconds(60), [&] { return next_ < changes_.size(); }))
+      return std::nullopt;
+    return changes_[next_++];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<HostChange> changes_;
+  std::size_t next_ = 0;
+};
+
+TEST(FolderWatch, OnlyFoldersBeneathTheGrantAreWatched) {
+  auto made = TemporaryDirectory::create("anchorhold-watch-test");
+  ASSERT_TRUE(made);
+  for (const char* name : {"grant", "grant/below", "grant-beside", "outside"})
+    std::filesystem::create_directory(made->path() / name);
+  std::ofstream(made->path() / "grant/file") << "text";
+  std::filesystem::create_directory_symlink(made->path() / "outside", made->path() / "grant/link");
+  UniqueFd root(open((made->path() / "grant").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  Told told;
+  FolderWatch::Ends ends;
+  auto watch = FolderWatch::start(root.get(), told.sink(), ends);
+  ASSERT_TRUE(watch) << watch.error().message;
+  auto ask = [&](const std::string& name) {
+    UniqueFd fd(open((made->path() / name).c_str(), O_PATH | O_CLOEXEC));
+    int descriptor = fd.get();
+    auto message = encode_watch_message({WatchMessage::Kind::watch, 5});
+    EXPECT_TRUE(send_with_descriptors(ends.socket.get(), bytes(message), std::span(&descriptor, 1)));
+    WatchAnswer answer{};
+    EXPECT_EQ(recv(ends.socket.get(), &answer, sizeof answer, 0), static_cast<ssize_t>(sizeof answer));
+    EXPECT_EQ(answer.number, 5u);
+    return answer.watch;
+  };
+  EXPECT_GT(ask("grant"), 0);
+  EXPECT_GT(ask("grant/below"), 0);
+  for (const char* name : {"outside", "grant-beside", "", "grant/file", "grant/link"})
+    EXPECT_LT(ask(name), 0) << name;
+  // What breaks the rules ends the watching: nothing is reported any more.
+  EXPECT_EQ(send(ends.socket.get(), "nonsense", 8, 0), 8);
+  auto last = told.next();
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->kind, HostChange::Kind::lost);
+}
+
+class WatchedReader : public testing::ReaderTest {
+ protected:
+  void boot(Mode mode) {
+    UniqueFd root(open(grant_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    auto watch = FolderWatch::start(root.get(), told_.sink(), ends_);
+    ASSERT_TRUE(watch);
+    watch_ = std::move(*watch);
+    reader_arguments_ = {"--watch"};
+    reader_descriptors_ = {{ends_.socket.get(), reader_fd::watch}, {ends_.events.get(), reader_fd::events}};
+    ReaderTest::boot(mode);
+    ends_ = {};
+  }
+  // Looks at the name until it may be remembered, which is when the folder is watched.
+  fuse_entry_out look(std::uint64_t parent, const std::string& name) {
+    for (;;) {
+      auto entry = guest_->lookup(parent, name).as<fuse_entry_out>();
+      if (entry.entry_valid > 1) return entry;
+    }
+  }
+  void expect(const HostChange& wanted) {
+    auto change = told_.next();
+    ASSERT_TRUE(change) << wanted.path;
+    EXPECT_EQ(*change, wanted) << change->path << " " << static_cast<int>(change->kind) << " instead of "
+                               << wanted.path << " " << static_cast<int>(wanted.kind);
+  }
+  void write(const std::string& name, const std::string& text) { std::ofstream(grant_ / name) << text; }
+
+  Told told_;
+  std::unique_ptr<FolderWatch> watch_;
+  FolderWatch::Ends ends_;
+};
+
+using Kind = HostChange::Kind;
+
+TEST_F(WatchedReader, WhatTheHostChangesIsTold) {
+  write("file", "text");
+  std::filesystem::create_directory(grant_ / "folder");
+  boot(Mode::ro);
+  EXPECT_EQ(look(FUSE_ROOT_ID, "file").attr_valid, 30u);
+  auto folder = look(FUSE_ROOT_ID, "folder").nodeid;
+  look(folder, "nothing");
+  std::filesystem::permissions(grant_ / "file", std::filesystem::perms::owner_all);
+  expect({Kind::attributes, ObjectKind::file, "file", ""});
+  { std::ofstream(grant_ / "file", std::ios::app) << "more"; }
+  expect({Kind::content, ObjectKind::file, "file", ""});
+  std::filesystem::rename(grant_ / "file", grant_ / "folder/moved");
+  expect({Kind::renamed, ObjectKind::file, "file", "folder/moved"});
+  std::filesystem::create_symlink("x", grant_ / "folder/link");
+  expect({Kind::appeared, ObjectKind::symlink, "folder/link", ""});
+  // From where nobody looks, and there again.
+  std::filesystem::rename(grant_ / "folder/moved", directory_->path() / "outside/moved");
+  expect({Kind::vanished, ObjectKind::file, "folder/moved", ""});
+  std::filesystem::create_directory(directory_->path() / "outside/new");
+  std::filesystem::rename(directory_->path() / "outside/new", grant_ / "new");
+  expect({Kind::appeared, ObjectKind::folder, "new", ""});
+  // Hidden names do not exist, so that what leaves for one is gone.
+  write(".env", "SECRET=1");
+  std::filesystem::rename(grant_ / "new", grant_ / ".ssh");
+  expect({Kind::vanished, ObjectKind::folder, "new", ""});
+  std::filesystem::remove(grant_ / "folder/link");
+  expect({Kind::vanished, ObjectKind::file, "folder/link", ""});
+}
+
+TEST_F(WatchedReader, WhatTheGuestChangesIsNot) {
+  boot(Mode::rw);
+  look(FUSE_ROOT_ID, "nothing");
+  for (int round = 0; round < 20; ++round) {
+    auto created = guest_->create(FUSE_ROOT_ID, "file", O_RDWR | O_CREAT);
+    ASSERT_EQ(created.error, 0);
+    auto entry = created.as<fuse_entry_out>();
+    fuse_open_out opened;
+    std::memcpy(&opened, created.payload.data() + sizeof entry, sizeof opened);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(guest_->write(opened.fh, 0, "some text").error, 0);
+    EXPECT_EQ(guest_->set_size(entry.nodeid, 3).error, 0);
+    EXPECT_EQ(guest_->rename(FUSE_ROOT_ID, "file", FUSE_ROOT_ID, "moved").error, 0);
+    EXPECT_EQ(guest_->ask(FUSE_UNLINK, FUSE_ROOT_ID, FuseGuest::name("moved")).error, 0);
+    EXPECT_EQ(guest_->make_folder(FUSE_ROOT_ID, "folder").error, 0);
+    EXPECT_EQ(guest_->ask(FUSE_RMDIR, FUSE_ROOT_ID, FuseGuest::name("folder")).error, 0);
+  }
+  std::filesystem::create_directory(grant_ / "end");
+  expect({Kind::appeared, ObjectKind::folder, "end", ""});
+}
+
+// In every mode: what is announced changes nothing on the host, whoever announces it.
+TEST_F(WatchedReader, AnnouncementsTouchNothing) {
+  for (Mode mode : {Mode::ro, Mode::rw}) {
+    SCOPED_TRACE(to_string(mode));
+    write("file", "text");
+    std::filesystem::create_directories(grant_ / "folder/below");
+    ReaderTest::boot(mode);
+    auto node = guest_->node("file"), folder = guest_->node("folder");
+    auto handle = mode == Mode::ro ? 0 : guest_->handle(node, O_RDWR);
+    for (auto group : {announcing_group, announcing_folder_group}) {
+      guest_->group = group;
+      EXPECT_EQ(guest_->lookup(FUSE_ROOT_ID, "file").as<fuse_entry_out>().nodeid, 0u) << "as it was before";
+      EXPECT_NE(guest_->lookup(FUSE_ROOT_ID, "nothing").as<fuse_entry_out>().nodeid, 0u);
+      EXPECT_EQ(guest_
+                    ->ask(FUSE_MKNOD, FUSE_ROOT_ID,
+                          testing::bytes_of(fuse_mknod_in{S_IFREG | 0644, 0, 0, 0}) + FuseGuest::name("none"))
+                    .error,
+                ENOENT);
+      EXPECT_EQ(guest_->ask(FUSE_UNLINK, FUSE_ROOT_ID, FuseGuest::name("file")).error, 0);
+      EXPECT_EQ(guest_->ask(FUSE_RMDIR, folder, FuseGuest::name("below")).error, 0);
+      EXPECT_EQ(guest_->rename(FUSE_ROOT_ID, "folder", FUSE_ROOT_ID, "elsewhere").error, 0);
+      EXPECT_EQ(guest_->set_size(node, 0).error, 0);
+      EXPECT_EQ(guest_->open(node, O_WRONLY | O_TRUNC).as<fuse_open_out>().fh, 0u);
+      EXPECT_EQ(guest_->create(FUSE_ROOT_ID, "made", O_RDWR | O_CREAT).error, EPERM);
+      EXPECT_EQ(guest_->write(handle, 0, "TEXT").error, EPERM);
+      EXPECT_EQ(guest_->link(node, FUSE_ROOT_ID, "second").error, EPERM);
+      // Hidden names are not there, before and after.
+      EXPECT_EQ(guest_->lookup(FUSE_ROOT_ID, ".env").as<fuse_entry_out>().nodeid, 0u);
+    }
+    guest_->group = 0;
+    std::ifstream in(grant_ / "file");
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "text");
+    EXPECT_TRUE(std::filesystem::exists(grant_ / "folder/below"));
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(grant_), {}), 2);
+    EXPECT_NE(guest_->node("file"), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace anchorhold::mounts
