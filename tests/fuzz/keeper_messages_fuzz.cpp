@@ -56,7 +56,10 @@ class World {
     auto tree = Tree::open(descriptor(0), HiddenNames::standard(), std::nullopt);
     auto ledger = Ledger::open(directory_.path() / ledger_folder, {}, tree ? tree->root() : -1);
     if (!tree || !ledger) std::abort();
-    return std::make_unique<Keeper>(mode, std::move(*tree), std::move(*ledger), *reporter_);
+    // The guard would soon refuse everything.
+    KeeperLimits limits;
+    limits.bulk.changes = 0;
+    return std::make_unique<Keeper>(mode, std::move(*tree), std::move(*ledger), *reporter_, limits);
   }
 
   TemporaryDirectory directory_ = *TemporaryDirectory::create("anchorhold-keeper-fuzz");

@@ -1,13 +1,19 @@
 // A real guest with granted folders, and short ways to run shell commands in it.
 #pragma once
 
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <memory>
+#include <signal.h>
 #include <string>
+#include <thread>
+#include <unistd.h>
 
 #include "base/files.h"
+#include "base/paths.h"
 #include "guest_harness.h"
 #include "mounts/grant.h"
 
@@ -42,6 +48,33 @@ class GrantedGuest {
   std::filesystem::path folder(const std::string& name) const { return directory_.path() / name; }
 
   session::GuestClient& client() { return guest_->client(); }
+  // Where the keeper of a granted folder keeps what was there before.
+  std::filesystem::path ledger(const std::string& name) const {
+    return *state_directory() / "ledgers" / guest_->session().id().value() / name;
+  }
+
+  // SIGKILL to one of the programs that serve this guest, by its name.
+  void kill_process(const std::string& name) {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+      int pid = std::atoi(entry.path().filename().c_str());
+      if (pid <= 1 || std::filesystem::read_symlink(entry.path() / "exe", ignored).filename() != name) continue;
+      std::ifstream in(entry.path() / "stat");
+      std::string text(std::istreambuf_iterator<char>(in), {});
+      auto behind = text.rfind(") ");  // pid (name) state parent
+      if (behind == std::string::npos || std::atoi(text.c_str() + behind + 4) != getpid()) continue;
+      EXPECT_EQ(kill(pid, SIGKILL), 0);
+      return;
+    }
+    ADD_FAILURE() << "no " << name << " runs";
+  }
+  void wait_until_lost() {
+    auto until = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    while (!guest_->guest().lost() && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(guest_->guest().lost());
+  }
+  std::string cause() { return guest_->guest().cause(); }
 
   Said run(const std::string& script, const std::string& user = {}) {
     session::ExecSpec spec;

@@ -1,0 +1,255 @@
+// Nothing that was there before vanishes: every route, in both modes that write, as root in one guest; and
+// what the host finds afterwards. Then what names that are hidden elsewhere mean in folders the session made.
+#include "routes.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <map>
+#include <set>
+#include <sstream>
+#include <sys/stat.h>
+#include <thread>
+
+#include "base/paths.h"
+#include "granted_guest.h"
+#include "posix_table.h"
+
+namespace anchorhold::mounts {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string padded(const std::string& text) {
+  return text + std::string(8192 - text.size(), '.');
+}
+
+class Routes : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (anchorhold::testing::RealGuest::why_not().empty())
+      guest_ = GrantedGuest::boot({{"work", Mode::rw}, {"keep", Mode::rw_no_delete}});
+  }
+  static void TearDownTestSuite() { guest_.reset(); }
+  void SetUp() override {
+    if (auto why = anchorhold::testing::RealGuest::why_not(); !why.empty()) GTEST_SKIP() << why;
+    ASSERT_TRUE(guest_);
+  }
+
+  // What the host put there is old, whenever that was.
+  static void prepare(const fs::path& folder) {
+    fs::create_directories(folder / "old");
+    fs::create_directory(folder / "empty");
+    for (const char* name : {"victim", "other", "old/inner", "victim2"})
+      std::ofstream(folder / name) << padded("old content of " + (folder / name).string());
+    fs::create_hard_link(folder / "victim2", folder / "hard");
+    fs::create_symlink("victim", folder / "to_victim");
+  }
+
+  static std::string script_of(const std::string& grant) {
+    std::string script = route_prelude;
+    for (const auto& route : routes()) {
+      script += "os.chdir('/mnt/" + grant + "/routes/" + route.name + "')\n";
+      script += "open('own', 'w').write('mine'); os.mkdir('own_folder')\n";
+      script += std::string("try:\n    ") + route.script + "\n    print('" + route.name + "', 0)\n";
+      script += std::string("except OSError as error: print('") + route.name + "', error.errno)\n";
+    }
+    return script;
+  }
+
+  static std::set<std::string> contents_beneath(const fs::path& folder) {
+    std::set<std::string> contents;
+    for (const auto& entry : fs::recursive_directory_iterator(folder))
+      if (entry.is_regular_file() && !entry.is_symlink()) contents.insert(text_of(entry.path()));
+    return contents;
+  }
+
+  void try_all(const std::string& grant, Mode mode) {
+    auto folder = guest_->folder(grant) / "routes";
+    for (const auto& route : routes()) prepare(folder / route.name);
+    auto said = guest_->run("python3 - <<'EOF'\n" + script_of(grant) + "EOF", "root");
+    ASSERT_EQ(said.status, 0) << said.output;
+    std::map<std::string, int> errors;
+    std::istringstream lines(said.output);
+    for (std::string name; lines >> name;) lines >> errors[name];
+    auto kept = contents_beneath(guest_->ledger(grant) / "kept");
+    for (const auto& route : routes()) {
+      ASSERT_TRUE(errors.contains(route.name)) << said.output;
+      int expected = mode == Mode::rw ? route.rw : route.no_delete, got = errors[route.name];
+      bool unknown = route.may_be_unknown && (got == EOPNOTSUPP || got == EINVAL);
+      EXPECT_TRUE(got == expected || unknown) << route.name << ": " << strerror(got);
+      auto there = contents_beneath(folder / route.name);
+      for (const char* name : {"victim", "other", "old/inner", "victim2"}) {
+        auto text = padded("old content of " + (folder / route.name / name).string());
+        EXPECT_TRUE(there.contains(text) || kept.contains(text)) << route.name << " lost " << name;
+        // What was refused has left its name where it was.
+        EXPECT_TRUE(got != EACCES || fs::exists(folder / route.name / name)) << route.name << ": " << name;
+      }
+    }
+  }
+
+  static std::unique_ptr<GrantedGuest> guest_;
+};
+std::unique_ptr<GrantedGuest> Routes::guest_;
+
+TEST_F(Routes, OldThingsAreKeptInRw) {
+  try_all("work", Mode::rw);
+}
+
+TEST_F(Routes, OldThingsStayOrAreKeptInRwNoDelete) {
+  try_all("keep", Mode::rw_no_delete);
+}
+
+TEST_F(Routes, TheCallsOfPosixAnswerAsTheyShould) {
+  auto said = guest_->run("mkdir /mnt/work/posix; cd /mnt/work/posix; python3 - <<'EOF'\n" +
+                              std::string(posix_table) + "EOF",
+                          "root");
+  EXPECT_EQ(said.status, 0);
+  EXPECT_EQ(said.output, "");
+}
+
+TEST_F(Routes, HiddenNamesOfTheSessionsOwnWork) {
+  const char* script = R"sh(
+set -e
+git config --global user.email person@example.org; git config --global user.name Person
+mkdir /tmp/upstream; cd /tmp/upstream; git init -q
+mkdir -p test .aws
+echo 'registry=https://example.org' > .npmrc; echo 'X=1' > .env.example; echo key > test/server.pem; echo a > .aws/a
+git add -A -f; git commit -qm one
+for mode in work keep; do
+  cd /mnt/$mode; git clone -q /tmp/upstream clone-$mode; cd clone-$mode
+  test -z "$(git status --porcelain)"; test "$(cat test/server.pem)" = key; ls -A | grep -qx .npmrc
+  echo more >> .env.example; git commit -qam two; git mv test/server.pem moved.pem; git commit -qm three
+  test -z "$(git status --porcelain)"
+  mkdir -p node_modules/pkg/fixtures; cd node_modules/pkg; tar -C /tmp/upstream -c . | tar x
+  mv test/server.pem fixtures/id_rsa; test "$(cat fixtures/id_rsa)" = key; mv ../pkg ../.pkg-renamed; mv ../.pkg-renamed ../pkg
+  cd ../..; rm -rf node_modules; test ! -e node_modules
+  cd ..
+  # In a folder of the person's an attempt fails, and says so.
+  if echo x 2>/dev/null > .npmrc; then echo "$mode: made .npmrc"; fi
+  if git -C /tmp/upstream archive HEAD | tar x 2>/dev/null; then echo "$mode: tar said nothing"; fi
+  test ! -e .npmrc; test ! -e test/server.pem || echo "own folder test: $mode" > /dev/null
+done
+if command -v npm > /dev/null; then
+  mkdir /tmp/dependency; cd /tmp/dependency; mkdir certs
+  echo '{"name":"dependency","version":"1.0.0","files":["certs","index.js"]}' > package.json
+  echo 'module.exports = 1' > index.js; echo key > certs/server.key; npm pack --silent > /dev/null
+  for mode in work keep; do
+    mkdir /mnt/$mode/project; cd /mnt/$mode/project; cp /tmp/dependency/dependency-1.0.0.tgz .
+    echo '{"name":"project","version":"1.0.0","dependencies":{"dependency":"file:dependency-1.0.0.tgz"}}' > package.json
+    npm install --silent --offline; rm -rf node_modules; npm ci --silent --offline; npm ci --silent --offline
+    test "$(cat node_modules/dependency/certs/server.key)" = key
+  done
+fi
+)sh";
+  auto said = guest_->run(script);
+  EXPECT_EQ(said.status, 0) << said.output;
+  EXPECT_EQ(said.output, "");
+}
+
+// A pipe of the host's is one of the guest's own by that name: the guest's programs meet in it, and nobody of
+// the host.
+TEST_F(Routes, PipesOfTheHostAreNotOpenedAndNoneAreMade) {
+  auto folder = guest_->folder("work");
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0666), 0);
+  auto said = guest_->run(
+      "cd /mnt/work; stat -c %F pipe; (echo through > pipe &); timeout 60 cat pipe; "
+      "python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('door')\" 2>&1 | tail -1; "
+      "mkfifo mine",
+      "root");
+  EXPECT_TRUE(said.output.starts_with("fifo\nthrough\nPermissionError")) << said.output;
+  EXPECT_NE(said.output.find("mkfifo: cannot create fifo 'mine': Operation not permitted"), std::string::npos)
+      << said.output;
+  EXPECT_EQ(open((folder / "pipe").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC), -1);
+  EXPECT_EQ(errno, ENXIO);
+  EXPECT_FALSE(fs::exists(folder / "door"));
+}
+
+// The host swaps a folder for a symlink that leads out, and back, while root in the guest works beneath the
+// name.
+TEST_F(Routes, AFolderSwappedForASymlinkLeadsNowhere) {
+  auto folder = guest_->folder("work");
+  fs::path outside = folder.parent_path() / "outside";
+  for (const auto& made : {outside, folder / "swapped"}) {
+    fs::create_directory(made);
+    std::ofstream(made / "file") << "as it was";
+  }
+  fs::create_directory_symlink(outside, folder / "link");
+  std::atomic<bool> stop{false};
+  std::thread swapper([&] {
+    while (!stop)
+      renameat2(AT_FDCWD, (folder / "swapped").c_str(), AT_FDCWD, (folder / "link").c_str(), RENAME_EXCHANGE);
+  });
+  auto said = guest_->run(R"sh(cd /mnt/work; python3 - <<'EOF'
+import os
+done = 0
+for i in range(400):
+    for attempt in (lambda: open('swapped/file', 'w').write('changed'), lambda: open(f'swapped/new{i}', 'w').close(),
+                    lambda: os.rename('swapped/file', 'swapped/file2'), lambda: os.rename('swapped/file2', 'swapped/file')):
+        try: attempt(); done += 1
+        except OSError: pass
+print('done' if done else 'nothing was done')
+EOF)sh",
+                          "root");
+  stop = true;
+  swapper.join();
+  EXPECT_EQ(said.output, "done\n");
+  EXPECT_EQ(text_of(outside / "file"), "as it was");
+  EXPECT_EQ(std::distance(fs::directory_iterator(outside), {}), 1);
+}
+
+// The last one: the guest does not live after it.
+TEST_F(Routes, ZTheGrantedFolderIsReplacedAndRemovedInUse) {
+  auto folder = guest_->folder("work"), away = folder.parent_path() / "away";
+  std::ofstream(folder / "here") << "granted";
+  fs::rename(folder, away);
+  fs::create_directory(folder);
+  std::ofstream(folder / "here") << "another folder of that name";
+  EXPECT_EQ(guest_->run("cat /mnt/work/here; echo more >> /mnt/work/made").output, "granted");
+  EXPECT_EQ(text_of(away / "made"), "more\n");
+  fs::remove_all(away);
+  auto said = guest_->run("cd /mnt/work; timeout 20 sh -c 'echo x > lost' 2>/dev/null && echo written; "
+                          "timeout 20 cat here 2>/dev/null && echo read; echo alive");
+  EXPECT_EQ(said.output, "alive\n");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
+  // The keeper is killed in the middle: the guest ends, and says why.
+  guest_->kill_process("anchorhold-keeper");
+  guest_->wait_until_lost();
+  EXPECT_NE(guest_->cause().find("the keeper of"), std::string::npos) << guest_->cause();
+}
+
+// The reader is killed while a program saves as careful programs do.
+TEST_F(Routes, ZWhenTheReaderIsKilledTheGuestEndsAndNoSaveIsHalf) {
+  auto guest = GrantedGuest::boot({{"saved", Mode::rw}});
+  ASSERT_TRUE(guest);
+  session::ExecSpec spec;
+  spec.argv = {"python3", "-c", R"py(
+import os
+number = 0
+while True:
+    with open('/mnt/saved/new', 'w') as file: file.write(str(number % 10) * 100000)
+    os.replace('/mnt/saved/new', '/mnt/saved/state')
+    if number == 20: print('saving', flush=True)
+    number += 1
+)py"};
+  auto exec = guest->client().start(spec);
+  ASSERT_TRUE(exec) << exec.error().message;
+  auto first = (*exec)->read(session::OutputStream::standard_output);
+  ASSERT_TRUE(first && *first);
+  guest->kill_process("anchorhold-fsd");
+  guest->wait_until_lost();
+  EXPECT_NE(guest->cause().find("the reader of saved"), std::string::npos) << guest->cause();
+  auto state = text_of(guest->folder("saved") / "state");
+  EXPECT_EQ(state.size(), 100000u);
+  EXPECT_EQ(state.find_first_not_of(state.substr(0, 1)), std::string::npos);
+}
+
+}  // namespace
+}  // namespace anchorhold::mounts
