@@ -50,7 +50,7 @@ class GrantedGuest {
   session::GuestClient& client() { return guest_->client(); }
   // Where the keeper of a granted folder keeps what was there before.
   std::filesystem::path ledger(const std::string& name) const {
-    return *state_directory() / "ledgers" / guest_->session().id().value() / name;
+    return *state_directory() / "ledgers" / guest_->session().id().value() / name / "ledger";
   }
 
   // SIGKILL to one of the programs that serve this guest, by its name.
