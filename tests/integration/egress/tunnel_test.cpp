@@ -1,5 +1,6 @@
 // CONNECT and what comes after it when nothing is opened.
 #include <csignal>
+#include <fstream>
 #include <future>
 
 #include "bed.h"
@@ -25,6 +26,16 @@ TEST_F(EgressTunnel, AnAllowedNameIsReachedWithTheServersOwnCertificate) {
   auto event = sink().wait_for("anchorhold.egress.allow", "egress.host=example.com");
   ASSERT_TRUE(event);
   EXPECT_THAT(RecordingSink::text_of(*event), HasSubstr("egress.address=44.128.1.1"));
+}
+
+TEST_F(EgressTunnel, TheProcessIsSealed) {
+  start();
+  std::ifstream file("/proc/" + std::to_string(door().pid()) + "/status");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_THAT(text, HasSubstr("Seccomp:\t2"));
+  EXPECT_THAT(text, HasSubstr("NoNewPrivs:\t1"));
+  EXPECT_THAT(text, HasSubstr("CapEff:\t0000000000000000"));
+  EXPECT_THAT(text, HasSubstr("CapPrm:\t0000000000000000"));
 }
 
 TEST_F(EgressTunnel, AnEmptyPolicyDenies) {
