@@ -1,4 +1,6 @@
 // anchorhold run --tty, on a terminal of the test's own.
+#include <filesystem>
+#include <fstream>
 #include <poll.h>
 #include <pty.h>
 #include <sys/ioctl.h>
@@ -6,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/files.h"
 #include "cli_fixture.h"
 
 namespace anchorhold::cli {
@@ -23,11 +26,13 @@ class TerminalTest : public CliTest {
     CliTest::TearDown();
   }
 
-  void start_on_terminal(const std::string& script) {
+  void start_on_terminal(const std::string& script, const std::vector<std::string>& options = {}) {
     winsize size{};
     size.ws_row = 31;
     size.ws_col = 117;
-    std::vector<std::string> argv{program(), "run", "--image", image_, "--tty", "--", "sh", "-c", script};
+    std::vector<std::string> argv{program(), "run", "--image", image_, "--tty"};
+    argv.insert(argv.end(), options.begin(), options.end());
+    argv.insert(argv.end(), {"--", "sh", "-c", script});
     std::vector<std::string> variables = environment({{"TERM", "xterm"}});
     std::vector<char*> words, values;
     for (auto& word : argv) words.push_back(word.data());
@@ -102,6 +107,32 @@ TEST_F(TerminalTest, TheCommandFollowsTheSizeOfTheWindow) {
   ASSERT_EQ(ioctl(terminal_.get(), TIOCSWINSZ, &size), 0);
   wait_for("44 99\r\n");
   EXPECT_EQ(status(), 6);
+}
+
+// The command has the terminal in its own way, and gives it back for the question.
+TEST_F(TerminalTest, APersonIsAskedBeforeOldThingsGoInBulk) {
+  auto folder = TemporaryDirectory::create("anchorhold-terminal-test");
+  ASSERT_TRUE(folder);
+  auto granted = folder->path() / "papers";
+  std::filesystem::create_directory(granted);
+  for (int i = 0; i < 9; ++i) std::ofstream(granted / ("paper" + std::to_string(i))) << "old";
+  start_on_terminal(
+      "cd /mnt/papers; for i in 0 1 2 3 4 5 6 7 8; do rm -f paper$i || break; done; echo done; read line; "
+      "echo \"read <$line>\"",
+      {"--rw", granted.string(), "--bulk-limit", "3"});
+  wait_for("Allow it?");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(granted), {}), 6);
+  type("y\r");
+  wait_for("allowed");
+  wait_for("Allow it?");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(granted), {}), 3);
+  type("n\r");
+  wait_for("refused");
+  wait_for("done");
+  type("hello\r");
+  wait_for("read <hello>");
+  EXPECT_EQ(status(), 0);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(granted), {}), 3);
 }
 
 }  // namespace
