@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/vm_sockets.h>
+#include <map>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -73,10 +74,12 @@ class Agent {
     agent->reaper_ = ANCHORHOLD_TRY(Reaper::create(*agent->loop_));
     agent->groups_ = make_groups(role);
     agent->machinery_.emplace(Machinery{*agent->loop_, *agent->timers_, agent->starters_, *agent->reaper_,
-                                        agent->groups_.get(), default_process_limit(agent->groups_.get())});
+                                        agent->groups_.get(), default_process_limit(agent->groups_.get()),
+                                        &agent->environment_});
     agent->execs_.emplace(*agent->machinery_);
     agent->state_.emplace(AgentState{*agent->loop_, *agent->machinery_, *agent->execs_, *agent->system_,
-                                     agent->system_workers_, [self = agent.get()] { self->on_shutdown(); }});
+                                     agent->system_workers_, agent->environment_,
+                                     [self = agent.get()] { self->on_shutdown(); }});
     agent->service_.emplace(*agent->state_);
     ANCHORHOLD_CHECK(agent->start_server());
     return agent;
@@ -161,6 +164,7 @@ class Agent {
   std::unique_ptr<Reaper> reaper_;
   std::unique_ptr<GroupTree> groups_;
   std::unique_ptr<System> system_;
+  std::map<std::string, std::string> environment_;
   std::optional<Machinery> machinery_;
   std::optional<ExecTable> execs_;
   std::optional<AgentState> state_;

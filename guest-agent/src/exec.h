@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,8 @@ struct Machinery {
   Reaper& reaper;
   const GroupTree* groups;  // null: no cgroup v2; a kill then finds processes by an environment variable
   std::uint32_t default_process_limit;
+  // Of every command that does not say otherwise; null: nothing more than what the contract says.
+  const std::map<std::string, std::string>* environment = nullptr;
 };
 
 // What a request asks for, checked.

@@ -74,11 +74,31 @@ std::string shown_command(const wire::ExecRequest& request) {
   return text;
 }
 
-std::map<std::string, std::string> environment_of(const wire::ExecRequest& request, const Account& account) {
+// A request that sets one spelling of "http_proxy" or "HTTP_PROXY" sets both: programs read either.
+std::string other_case(std::string_view name) {
+  std::string other(name);
+  for (char& c : other) {
+    if (c >= 'a' && c <= 'z')
+      c = static_cast<char>(c - 'a' + 'A');
+    else if (c >= 'A' && c <= 'Z')
+      c = static_cast<char>(c - 'A' + 'a');
+  }
+  return other;
+}
+
+std::map<std::string, std::string> environment_of(const wire::ExecRequest& request, const Account& account,
+                                                  const Machinery& machinery) {
   std::map<std::string, std::string> environment;
   if (!request.clear_environment()) {
-    environment = {{"PATH", std::string(default_path)}, {"HOME", account.home},   {"USER", account.name},
-                   {"LOGNAME", account.name},           {"SHELL", account.shell}, {"LANG", "C.UTF-8"}};
+    if (machinery.environment != nullptr) environment = *machinery.environment;
+    for (const auto& [name, value] : request.environment())
+      if (name.ends_with("_PROXY") || name.ends_with("_proxy")) environment.erase(other_case(name));
+    environment.merge(std::map<std::string, std::string>{{"PATH", std::string(default_path)},
+                                                         {"HOME", account.home},
+                                                         {"USER", account.name},
+                                                         {"LOGNAME", account.name},
+                                                         {"SHELL", account.shell},
+                                                         {"LANG", "C.UTF-8"}});
     if (request.has_terminal()) environment["TERM"] = "xterm-256color";
   }
   for (const auto& [name, value] : request.environment()) environment[name] = value;
@@ -123,7 +143,7 @@ Result<ExecPlan> plan_exec(const wire::ExecRequest& request, const Machinery& ma
   plan.command = shown_command(request);
   plan.argv.assign(request.argv().begin(), request.argv().end());
   if (plan.argv.empty()) plan.argv = {shell(), "-c", request.shell_command()};
-  auto environment = environment_of(request, plan.account);
+  auto environment = environment_of(request, plan.account, machinery);
   if (machinery.groups == nullptr) environment["ANCHORHOLD_EXEC_ID"] = plan.id;
   for (const auto& [name, value] : environment) plan.environment.push_back(name + "=" + value);
   plan.candidates = candidates_for(

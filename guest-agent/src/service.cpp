@@ -275,6 +275,24 @@ grpc::ServerUnaryReactor* GuestService::Announce(grpc::CallbackServerContext* co
   return on_worker(state_, context, [request](System& system) { return system.announce(*request); });
 }
 
+grpc::ServerUnaryReactor* GuestService::ConfigureNetwork(grpc::CallbackServerContext* context,
+                                                         const wire::ConfigureNetworkRequest* request,
+                                                         wire::ConfigureNetworkReply*) {
+  auto* reactor = context->DefaultReactor();
+  state_.loop.post([&state = state_, reactor, request] {
+    if (auto status = greeted(state); !status) return reactor->Finish(to_grpc(status));
+    state.system_workers.post([&state, reactor, request] {
+      auto environment = state.system.configure_network(request->authority_pem());
+      state.loop.post([&state, reactor, environment = std::move(environment)] {
+        if (!environment) return reactor->Finish(to_grpc(environment.error()));
+        state.environment = *environment;
+        reactor->Finish(grpc::Status::OK);
+      });
+    });
+  });
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* GuestService::Shutdown(grpc::CallbackServerContext*,
                                                  const wire::ShutdownRequest* request, wire::ShutdownReply*) {
   constexpr std::uint32_t longest_grace_ms = 60'000;

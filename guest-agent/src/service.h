@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -14,7 +15,7 @@
 namespace anchorhold::guest {
 
 inline constexpr std::uint32_t lowest_protocol = 1;
-inline constexpr std::uint32_t highest_protocol = 1;
+inline constexpr std::uint32_t highest_protocol = 2;
 
 grpc::Status to_grpc(const Error& error);
 grpc::Status to_grpc(const Status& status);
@@ -29,6 +30,7 @@ struct AgentState {
   ExecTable& execs;
   System& system;
   Workers& system_workers;              // for what may block: mounts, write-back
+  std::map<std::string, std::string>& environment;  // of every command
   std::function<void()> on_shutdown{};  // after the answer is out
   std::uint64_t ready_monotonic_ns = 0;
   bool greeted = false;
@@ -67,6 +69,9 @@ class GuestService final : public wire::Guest::CallbackService {
                                     wire::UnmountReply*) override;
   grpc::ServerUnaryReactor* Announce(grpc::CallbackServerContext*, const wire::AnnounceRequest*,
                                      wire::AnnounceReply*) override;
+  grpc::ServerUnaryReactor* ConfigureNetwork(grpc::CallbackServerContext*,
+                                             const wire::ConfigureNetworkRequest*,
+                                             wire::ConfigureNetworkReply*) override;
   grpc::ServerUnaryReactor* Shutdown(grpc::CallbackServerContext*, const wire::ShutdownRequest*,
                                      wire::ShutdownReply*) override;
 

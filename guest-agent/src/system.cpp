@@ -21,6 +21,9 @@
 
 #include "announce.h"
 #include "base/fd.h"
+#include "network/network.h"
+#include "network/redirect.h"
+#include "network/trust.h"
 
 namespace anchorhold::guest {
 namespace {
@@ -100,6 +103,17 @@ class GuestSystem : public System {
     return {};
   }
 
+  Result<std::map<std::string, std::string>> configure_network(const std::string& authority_pem) override {
+    std::lock_guard lock(network_mutex_);
+    ANCHORHOLD_CHECK(trust_authority(authority_pem));
+    if (!network_) {
+      auto network = ANCHORHOLD_TRY(Network::start({}));
+      ANCHORHOLD_CHECK(redirect_everything({network->ports().transparent, network->ports().dns}));
+      network_ = std::move(network);
+    }
+    return network_environment(network_->ports().proxy);
+  }
+
   void write_back() override {
     std::vector<std::string> names;
     {
@@ -119,6 +133,8 @@ class GuestSystem : public System {
  private:
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<UniqueFd>> shares_;  // views of them, without a place
+  std::mutex network_mutex_;
+  std::unique_ptr<Network> network_;
 };
 
 class HostedSystem : public System {
@@ -134,6 +150,9 @@ class HostedSystem : public System {
   Result<std::string> mount_share(const wire::MountRequest&) override { return refuse("mount shares"); }
   Status unmount_share(const std::string&, bool) override { return refuse("unmount shares"); }
   Status announce(const wire::AnnounceRequest&) override { return refuse("have shares"); }
+  Result<std::map<std::string, std::string>> configure_network(const std::string&) override {
+    return fail(ErrorCode::unsupported, "this agent does not own its machine's network");
+  }
   void write_back() override {}
   void power_off() override {}
 

@@ -9,7 +9,7 @@ namespace anchorhold::session {
 namespace {
 
 constexpr std::uint32_t lowest_protocol = 1;
-constexpr std::uint32_t highest_protocol = 1;
+constexpr std::uint32_t highest_protocol = 2;
 // How much of an output may wait here for its reader.
 constexpr std::size_t output_window_bytes = 256 * 1024;
 // Arguments of a command are at most 2 MiB; the guest's answers are lists of at most a few hundred kilobytes.
@@ -223,6 +223,17 @@ Status GuestClient::announce(const std::string& name, std::span<const ShareChang
     wired->set_new_path(change.new_path);
   }
   ANCHORHOLD_CHECK(call(*state_->channel, &wire::Guest::Stub::Announce, request));
+  return {};
+}
+
+Status GuestClient::configure_network(const std::string& authority_pem) {
+  constexpr std::uint32_t since = 2;
+  if (state_->info.protocol < since)
+    return fail(ErrorCode::failed_precondition, "the guest image is too old to have a way to the network",
+                "build it again: anchorhold image build");
+  wire::ConfigureNetworkRequest request;
+  request.set_authority_pem(authority_pem);
+  ANCHORHOLD_CHECK(call(*state_->channel, &wire::Guest::Stub::ConfigureNetwork, request));
   return {};
 }
 

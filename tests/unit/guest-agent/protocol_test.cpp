@@ -56,9 +56,9 @@ TEST_F(Protocol, HelloComesFirstAndOnlyOneSessionIsServed) {
   auto mismatch = hello(7, 9, "token", &reply);
   EXPECT_EQ(mismatch.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_NE(mismatch.error_message().find("7 to 9"), std::string::npos);
-  EXPECT_NE(mismatch.error_message().find("1 to 1"), std::string::npos);
+  EXPECT_NE(mismatch.error_message().find("1 to 2"), std::string::npos);
   ASSERT_TRUE(hello(1, 5, "token", &reply).ok());
-  EXPECT_EQ(reply.protocol(), 1u);
+  EXPECT_EQ(reply.protocol(), 2u);
   EXPECT_FALSE(reply.guest_version().empty());
   EXPECT_EQ(hello(1, 1, "another", &reply).error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_TRUE(hello(1, 1, "token", &reply).ok());

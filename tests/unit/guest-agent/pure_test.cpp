@@ -73,9 +73,9 @@ TEST(Versions, MismatchNamesBoth) {
   auto result = negotiate(request);
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, ErrorCode::failed_precondition);
-  EXPECT_NE(result.error().message.find("the host (9.9) speaks versions 2 to 4"), std::string::npos)
+  EXPECT_NE(result.error().message.find("the host (9.9) speaks versions 3 to 5"), std::string::npos)
       << result.error().message;
-  EXPECT_NE(result.error().message.find("versions 1 to 1"), std::string::npos) << result.error().message;
+  EXPECT_NE(result.error().message.find("versions 1 to 2"), std::string::npos) << result.error().message;
   request.mutable_protocol()->set_lowest(0);
   EXPECT_EQ(negotiate(request).value(), highest_protocol);
   request.Clear();

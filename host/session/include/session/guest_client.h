@@ -254,6 +254,8 @@ class GuestClient {
   // The guest's kernel forgets what it remembers of these paths, and tells its inotify watchers.
   Status announce(const std::string& name, std::span<const ShareChange> changes);
   // Ends the commands, writes back the shares, powers off. A guest that is gone already is success.
+  // The host's egress port is open: programs of the guest are given the way there and trust this authority.
+  Status configure_network(const std::string& authority_pem);
   Status shutdown(std::chrono::milliseconds grace = std::chrono::milliseconds(0));
 
   // Whether the stream to the guest is broken. Once true, always true.

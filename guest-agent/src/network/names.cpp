@@ -1,0 +1,38 @@
+#include "names.h"
+
+namespace anchorhold::guest {
+
+void NameTable::use(Place place, Time now) {
+  place->used = now;
+  entries_.splice(entries_.end(), entries_, place);
+}
+
+std::optional<std::uint32_t> NameTable::address_of(const std::string& name, Time now) {
+  if (auto found = by_name_.find(name); found != by_name_.end()) {
+    use(found->second, now);
+    return found->second->address;
+  }
+  if (entries_.size() >= limits_.names) {
+    if (entries_.empty() || now - entries_.front().used < limits_.unused) return std::nullopt;
+    by_name_.erase(entries_.front().name);
+    by_address_.erase(entries_.front().address);
+    entries_.pop_front();
+  }
+  // There are more addresses than names.
+  while (by_address_.contains(next_))
+    next_ = next_ == last_synthetic_address ? first_synthetic_address : next_ + 1;
+  Place place = entries_.insert(entries_.end(), {name, next_, now});
+  by_name_.emplace(name, place);
+  by_address_.emplace(next_, place);
+  next_ = next_ == last_synthetic_address ? first_synthetic_address : next_ + 1;
+  return place->address;
+}
+
+std::optional<std::string> NameTable::name_of(std::uint32_t address, Time now) {
+  auto found = by_address_.find(address);
+  if (found == by_address_.end()) return std::nullopt;
+  use(found->second, now);
+  return found->second->name;
+}
+
+}  // namespace anchorhold::guest
