@@ -23,8 +23,8 @@ MAY_USE = {
     "host/egress": {"base", "policy", "events"},
     "host/mounts": {"base", "vsock", "events", "database"},
     "host/agent": {"base", "events", "database"},
-    "host/session": {"base", "proto", "vsock", "images", "hypervisor", "events", "mounts", "agent", "database"},
-    "host/cli": {"base", "vsock", "images", "hypervisor", "events", "mounts", "agent", "session"},
+    "host/session": {"base", "proto", "vsock", "images", "hypervisor", "events", "mounts", "agent", "database", "egress", "policy"},
+    "host/cli": {"base", "vsock", "images", "hypervisor", "events", "mounts", "agent", "session", "egress", "policy"},
 }
 HEADER_ROOM = {  # first folder of an include path -> the room it belongs to
     "base": "base", "proto": "proto", "vsock": "vsock", "images": "images", "hypervisor": "hypervisor",

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <fmt/format.h>
 
+#include "policy/configuration.h"
+
 namespace anchorhold::cli {
 namespace {
 
@@ -38,6 +40,8 @@ class Parser {
   Result<std::variant<Arguments, HelpText>> parse(const std::vector<std::string>& argv);
 
  private:
+  static void add_rule_option(CLI::App* command, const char* name, policy::EgressAction action,
+                              GuestArguments& into, const char* text);
   void add_run();
   void add_task();
   void add_sessions();
@@ -120,7 +124,28 @@ void Parser::add_guest_options(CLI::App* command, GuestArguments& into) {
       ->add_option("--bulk-limit", into.bulk_limit,
                    "Removals and rewrites of old files in a minute before you are asked (200; 0: never ask)")
       ->type_name("N");
+  add_rule_option(command, "--allow", policy::EgressAction::allow, into, "Let it reach this on the network");
+  add_rule_option(command, "--deny", policy::EgressAction::deny, into,
+                  "Never let it reach this, whatever else allows it");
   command->add_flag("--emulate", into.emulate, "Do not use KVM even where it works");
+}
+
+void Parser::add_rule_option(CLI::App* command, const char* name, policy::EgressAction action,
+                             GuestArguments& into, const char* text) {
+  command
+      ->add_option_function<std::vector<std::string>>(
+          name,
+          [&into, name, action](const std::vector<std::string>& hosts) {
+            for (const auto& host : hosts) {
+              auto rule = policy::parse_rule_argument(host, action);
+              if (!rule) throw CLI::ValidationError(name, rule.error().message);
+              into.network.push_back(std::move(*rule));
+            }
+          },
+          text)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("HOST[:PORT]");
 }
 
 // CLI11 keeps the values of each option apart; the order of a clash ("-2") is the order on the command line.

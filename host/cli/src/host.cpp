@@ -1,11 +1,13 @@
 #include "host.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "base/files.h"
 #include "base/paths.h"
 #include "hypervisor/libvirt.h"
 #include "images/store.h"
+#include "policy/configuration.h"
 
 namespace anchorhold::cli {
 namespace {
@@ -75,6 +77,32 @@ session::GuestSpec Host::guest_spec(const GuestArguments& arguments) {
   if (spec.memory.bytes == 0)
     spec.memory = session::default_memory(read_file("/proc/meminfo", 1 << 20).value_or(""));
   return spec;
+}
+
+Result<std::optional<session::EgressSpec>> Host::egress_spec(const GuestArguments& arguments) const {
+  const auto path = ANCHORHOLD_TRY(config_directory()) / "config.toml";
+  auto configuration = ANCHORHOLD_TRY(policy::load_configuration(path));
+  session::EgressSpec spec;
+  auto& rules = spec.policy.rules;
+  rules.user = std::move(configuration.egress.rules);
+  rules.session = arguments.network;
+  rules.unnamed = configuration.egress.unnamed;
+  spec.policy.person = asker_.can_ask() ? policy::Person::present : policy::Person::absent;
+  spec.policy.ask_timeout = configuration.egress.ask_timeout;
+  auto opens = [&](policy::EgressAction action) {
+    return action == policy::EgressAction::allow ||
+           (action == policy::EgressAction::ask && spec.policy.person == policy::Person::present);
+  };
+  auto some_open = [&](const std::vector<policy::EgressRule>& list) {
+    return std::any_of(list.begin(), list.end(),
+                       [&](const policy::EgressRule& rule) { return opens(rule.action); });
+  };
+  if (!opens(rules.unnamed) && !some_open(rules.user) && !some_open(rules.session))
+    return std::optional<session::EgressSpec>();
+  spec.resolver = ANCHORHOLD_TRY(egress::ResolverSpec::of_host());
+  spec.proxies = ANCHORHOLD_TRY(egress::UpstreamProxies::from_environment());
+  spec.trust.extra_ca = std::move(configuration.egress.extra_ca);
+  return std::optional(std::move(spec));
 }
 
 mounts::ShareLimits Host::share_limits(const GuestArguments& arguments) {

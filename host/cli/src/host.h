@@ -28,6 +28,8 @@ class Host {
   // How a session starts guests, as the arguments say; progress goes to the console.
   session::SessionParts session_parts(const GuestArguments& arguments);
   static session::GuestSpec guest_spec(const GuestArguments& arguments);
+  // What the configuration file and the arguments let a session reach; none when that is nothing.
+  Result<std::optional<session::EgressSpec>> egress_spec(const GuestArguments& arguments) const;
   static mounts::ShareLimits share_limits(const GuestArguments& arguments);
 
  private:

@@ -237,6 +237,7 @@ Result<int> run_command(const RunCommand& command, Console& console, Signals& si
   spec.grants = ANCHORHOLD_TRY(Host::resolve_grants(command.guest.grants));
   spec.guest = Host::guest_spec(command.guest);
   spec.limits = Host::share_limits(command.guest);
+  spec.egress = ANCHORHOLD_TRY(host->egress_spec(command.guest));
   // Whatever else fails, the machine does not outlive the command's time by much.
   if (command.timeout)
     spec.guest.wall_time = spec.guest.boot_limit + *command.timeout + machine_time_allowance;

@@ -171,6 +171,7 @@ Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> g
   spec.grants = std::move(grants);
   spec.guest = Host::guest_spec(guest);
   spec.limits = Host::share_limits(guest);
+  spec.egress = ANCHORHOLD_TRY(host.egress_spec(guest));
   // The task's own limit ends it; this ends the machine of a task that does not notice.
   if (auto limit = task.spec().limits.wall_time; limit.count() > 0)
     spec.guest.wall_time = limit + machine_time_allowance;

@@ -86,12 +86,19 @@ void TerminalAsker::while_asking(std::function<void(bool)> pause) {
   pause_ = std::move(pause);
 }
 
+bool TerminalAsker::can_ask() const {
+  return !console_.json() && open_terminal();
+}
+
 Approval TerminalAsker::ask(const session::Question& question, std::stop_token stop) {
   UniqueFd terminal = open_terminal();
   std::string what = fmt::format("{} (now: {})", printable(question.text), one_line(question.about, 200));
   if (!terminal || console_.json()) {
     console_.note("refused: " + what);
-    console_.note("to do: allow more with --bulk-limit N, or run it on a terminal and answer there");
+    console_.note(fmt::format("to do: {}, or run it on a terminal and answer there",
+                              question.kind == session::Question::Kind::egress
+                                  ? "allow it with --allow " + printable(question.subject)
+                                  : "allow more with --bulk-limit N"));
     return Approval::deny;
   }
   std::unique_lock shown(terminal_, std::defer_lock);
@@ -111,8 +118,9 @@ Approval TerminalAsker::ask(const session::Question& question, std::stop_token s
     console_.progress("");
     console_.note("? " + what);
     console_.note(fmt::format(
-        "  Allow it? y: yes, as much again; a: yes, in all of this session; anything else, or {} seconds "
-        "without an answer: no",
+        "  Allow it? y: yes, {}; a: yes, in all of this session; anything else, or {} seconds without an "
+        "answer: no",
+        question.kind == session::Question::Kind::egress ? "this once" : "as much again",
         question.limit / std::chrono::seconds(1)));
     answer = answer_of(read_line(terminal.get(), cancel.get_token()));
     console_.note(answer == Approval::deny ? "  refused" : "  allowed");

@@ -16,6 +16,9 @@ class TerminalAsker : public session::Asker {
 
   session::Approval ask(const session::Question& question, std::stop_token stop) override;
 
+  // Whether a person could be asked now.
+  bool can_ask() const;
+
   // Whoever reads the terminal stops for as long as `paused`; called on the asking thread. Empty: nobody does;
   // a question that is shown ends with no, and the terminal is as it was when this returns.
   void while_asking(std::function<void(bool paused)> pause);

@@ -4,6 +4,8 @@ namespace anchorhold::session {
 
 std::string_view to_string(Question::Kind kind) {
   switch (kind) {
+    case Question::Kind::egress:
+      return "egress";
     case Question::Kind::bulk_change:
       return "bulk_change";
   }

@@ -14,6 +14,7 @@
 #include "guest_life.h"
 #include "share_set.h"
 #include "vsock/ports.h"
+#include "way_out.h"
 
 namespace anchorhold::session {
 namespace {
@@ -122,6 +123,7 @@ struct Guest::State {
   std::optional<images::VerifiedImage> image;
   std::unique_ptr<vsock::VsockDevice> vsock;
   ShareSet* shares = nullptr;  // the session's; set while it serves this guest
+  WayOut* way_out = nullptr;   // the same
   std::unique_ptr<hypervisor::Machine> machine;
   std::unique_ptr<GuestClient> client;
   std::unique_ptr<ClockWatch> clock_watch;
@@ -168,6 +170,7 @@ void Guest::State::take_down() {
   }
   // The client stays, for those who still hold the guest: every call says that it is gone.
   if (auto* served = std::exchange(shares, nullptr)) served->end_guest();
+  if (auto* served = std::exchange(way_out, nullptr)) served->end_guest();
   vsock.reset();
   executor.reset();
 }
@@ -246,6 +249,10 @@ Status Guest::Starter::start_devices() {
   state_.vsock = ANCHORHOLD_TRY(parts_.start_vsock(std::move(device), std::move(callbacks)));
   ANCHORHOLD_CHECK(state_.vsock->listen(
       vsock::host_port::agent, [&life](UniqueFd stream) { life.stream_arrived(std::move(stream)); }));
+  if (parts_.way_out)
+    ANCHORHOLD_CHECK(state_.vsock->listen(
+        vsock::host_port::egress,
+        [way_out = parts_.way_out](UniqueFd stream) { way_out->adopt(std::move(stream)); }));
   state_.shares = &parts_.shares;
   return state_.shares->serve_guest(state_.folder.path(), life, state_.spec.spare_devices);
 }
@@ -304,10 +311,12 @@ Status Guest::Starter::await_agent() {
 
 Status Guest::Starter::say_hello() {
   GuestClientSpec spec;
-  spec.session_token = random_hex(32);
+  spec.session_token = parts_.way_out ? parts_.way_out->token() : random_hex(32);
   spec.lost_cause = [&life = state_.life] { return life.cause(cause_limit); };
   state_.client = ANCHORHOLD_TRY(GuestClient::connect(std::move(stream_), std::move(spec)));
-  return {};
+  if (!parts_.way_out) return {};
+  state_.way_out = parts_.way_out;
+  return state_.way_out->serve(*state_.client);
 }
 
 Status Guest::Starter::set_clock() {

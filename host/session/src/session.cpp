@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/paths.h"
 #include "share_set.h"
+#include "way_out.h"
 
 namespace anchorhold::session {
 namespace {
@@ -70,6 +71,7 @@ struct Session::State {
   std::vector<std::shared_ptr<const mounts::Grant>> grants;  // added to by the worker only
 
   std::unique_ptr<ShareSet> shares;
+  std::unique_ptr<WayOut> way_out;                     // the worker's; none without EgressSpec
   std::unique_ptr<hypervisor::Hypervisor> hypervisor;  // the worker's, and so is the next
   bool announced = false;
   // Guests are started and ended here: it lives as long as they do, and so do the processes it spawned for
@@ -82,9 +84,9 @@ Result<std::unique_ptr<Session>> Session::open(SessionSpec spec, SessionParts pa
   for (const auto& grant : session->grants())
     ANCHORHOLD_CHECK(session->state_->record(events::mount_grant, *grant));
   auto ledgers = ANCHORHOLD_TRY(state_directory()) / "ledgers" / session->id().value();
-  session->state_->shares = ANCHORHOLD_TRY(ShareSet::start(
-      session->grants(), ledgers, session->state_->spec.limits, session->id(), session->state_->parts.asker,
-      session->events()));
+  session->state_->shares =
+      ANCHORHOLD_TRY(ShareSet::start(session->grants(), ledgers, session->state_->spec.limits, session->id(),
+                                     session->state_->parts.asker, session->events()));
   return session;
 }
 
@@ -204,8 +206,14 @@ Result<std::unique_ptr<Guest>> Session::State::make_guest() {
     hypervisor = std::move(*made);
     announced = false;
   }
+  if (spec.egress && !way_out) {
+    auto started = WayOut::start(*spec.egress, spec.id, parts.asker, events);
+    if (!started) return fail(std::move(started).error());
+    way_out = std::move(*started);
+  }
   GuestParts guest_parts{.hypervisor = *hypervisor,
                          .shares = *shares,
+                         .way_out = way_out.get(),
                          .events = events,
                          .clock = parts.clock,
                          .verify_image = [&image](const std::string&) { return image.get(); },

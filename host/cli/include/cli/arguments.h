@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "events/event_log.h"
 #include "mounts/mode.h"
+#include "policy/egress_policy.h"
 
 namespace anchorhold::cli {
 
@@ -29,6 +30,7 @@ struct GuestArguments {
   std::string hypervisor_uri;
   bool emulate = false;                // do not use KVM even where there is
   std::optional<unsigned> bulk_limit;  // none: the default; 0: no guard
+  std::vector<policy::EgressRule> network;  // of --allow and --deny
 };
 
 struct RunCommand {

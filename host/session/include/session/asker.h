@@ -13,7 +13,9 @@ namespace anchorhold::session {
 
 struct Question {
   enum class Kind {
-    bulk_change,  // many removals or rewrites of what was there before: subject is the grant, about a path in it
+    egress,       // a connection to where no rule says: subject is the destination, about the request
+    bulk_change,  // many removals or rewrites of what was there before: subject is the grant, about a path in
+                  // it
   };
   Kind kind = Kind::bulk_change;
   SessionId session;

@@ -24,6 +24,7 @@
 namespace anchorhold::session {
 
 class ShareSet;
+class WayOut;
 
 // The steps of a start, in order.
 enum class Stage {
@@ -48,13 +49,14 @@ struct GuestSpec {
   ByteSize memory;    // 0: 2 GiB, or what fits
   std::optional<std::chrono::milliseconds> wall_time;
   std::chrono::milliseconds boot_limit = std::chrono::minutes(4);  // generous: a busy or emulated computer
-  std::size_t spare_devices = 4;            // for folders that are granted while it runs; as far as they fit
+  std::size_t spare_devices = 4;  // for folders that are granted while it runs; as far as they fit
 };
 
 // What a guest is made with; all of it outlives the guest. The functions are what a test replaces.
 struct GuestParts {
   hypervisor::Hypervisor& hypervisor;
-  ShareSet& shares;  // of the session
+  ShareSet& shares;           // of the session
+  WayOut* way_out = nullptr;  // of the session; none: the guest has no network
   events::EventSink& events;
   const Clock& clock;
   std::function<Result<images::VerifiedImage>(const std::string& name)> verify_image;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -17,15 +18,17 @@
 #include "mounts/grant.h"
 #include "mounts/share.h"
 #include "session/asker.h"
+#include "session/egress.h"
 #include "session/guest.h"
 
 namespace anchorhold::session {
 
 struct SessionSpec {
   SessionId id;
-  TaskId task;                        // empty: none
-  std::vector<mounts::Grant> grants;  // judged, and held by their descriptors
-  mounts::ShareLimits limits{};       // in each of them
+  TaskId task;                         // empty: none
+  std::vector<mounts::Grant> grants;   // judged, and held by their descriptors
+  mounts::ShareLimits limits{};        // in each of them
+  std::optional<EgressSpec> egress{};  // none: no network
   GuestSpec guest;
 };
 
