@@ -66,14 +66,22 @@ void touch(const Place& place, bool folder) {
   utimensat(place.folder.get(), place.name.c_str(), now, AT_SYMLINK_NOFOLLOW);
 }
 
-void content_changed(const Place& place) {
-  if (!look_up_anew(place)) return;
+// An open of this kind lets go of all pages.
+UniqueFd open_announcing(const Place& place, int access) {
   Group group(announcing(false));
-  constexpr int common = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  // An open of this kind lets go of all pages. What is being executed cannot be opened for writing.
-  UniqueFd file(openat(place.folder.get(), place.name.c_str(), O_WRONLY | common));
-  if (!file) file.reset(openat(place.folder.get(), place.name.c_str(), O_RDONLY | common));
+  return UniqueFd(
+      openat(place.folder.get(), place.name.c_str(), access | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+}
+
+void content_changed(const Place& place) {
+  // The pages go before the new size comes: whoever reads meanwhile would get old bytes up to the new size.
+  open_announcing(place, O_RDONLY);
+  if (!look_up_anew(place)) return;
+  UniqueFd file = open_announcing(place, O_WRONLY);
+  // What is being executed cannot be opened for writing.
+  if (!file) file = open_announcing(place, O_RDONLY);
   if (!file) return;
+  Group group(announcing(false));
   const timespec modified[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
   futimens(file.get(), modified);
 }

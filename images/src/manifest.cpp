@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "digest.h"
+#include "json_number.h"
 
 namespace anchorhold::images {
 namespace {
@@ -42,10 +43,9 @@ bool is_line(std::string_view text) {
 Result<Component> read_component(const json& document) {
   Component component;
   component.file = document.at("file").get<std::string>();
-  component.size = document.at("size").get<std::uint64_t>();
+  component.size = unsigned_at(document, "size");
   component.digest = document.at("digest").get<std::string>();
-  if (!document.at("size").is_number_unsigned() || component.size == 0 ||
-      component.size > max_component_bytes)
+  if (component.size == 0 || component.size > max_component_bytes)
     return fail(ErrorCode::invalid_argument, "a size is out of range");
   if (!is_plain_path(component.file)) return fail(ErrorCode::invalid_argument, "a file name is not allowed");
   if (!is_hex(component.digest, 64)) return fail(ErrorCode::invalid_argument, "a digest is malformed");
@@ -56,19 +56,18 @@ Result<Verity> read_verity(const json& document, const Component& rootfs) {
   Verity verity;
   verity.root_hash = document.at("root_hash").get<std::string>();
   verity.salt = document.at("salt").get<std::string>();
-  verity.data_blocks = document.at("data_blocks").get<std::uint64_t>();
+  verity.data_blocks = unsigned_at(document, "data_blocks");
   if (!is_hex(verity.root_hash, 64)) return fail(ErrorCode::invalid_argument, "the root hash is malformed");
   if (verity.salt.empty() || verity.salt.size() > 512 || verity.salt.size() % 2 != 0 ||
       !is_hex(verity.salt, verity.salt.size()))
     return fail(ErrorCode::invalid_argument, "the salt is malformed");
-  if (!document.at("data_blocks").is_number_unsigned() || verity.data_blocks == 0 ||
-      verity.data_blocks > rootfs.size / verity_block_bytes)
+  if (verity.data_blocks == 0 || verity.data_blocks > rootfs.size / verity_block_bytes)
     return fail(ErrorCode::invalid_argument, "there are more data blocks than the root file system has");
   return verity;
 }
 
 Result<Manifest> read_manifest(const json& document) {
-  if (document.at("format").get<int>() != Manifest::current_format)
+  if (document.at("format") != Manifest::current_format)
     return fail(ErrorCode::unsupported, fmt::format("its format is {}, this program knows {}",
                                                     document.at("format").dump(), Manifest::current_format));
   Manifest manifest;

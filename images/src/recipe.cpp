@@ -32,7 +32,7 @@ Result<Recipe> parse_recipe(std::string_view text, const std::string& name,
                             const std::filesystem::path& folder) {
   try {
     auto document = json::parse(text);
-    if (document.at("format").get<int>() != 1)
+    if (document.at("format") != 1)
       return fail(ErrorCode::unsupported,
                   fmt::format("the recipe \"{}\" has a format this program does not know", name));
     Recipe recipe;

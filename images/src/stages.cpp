@@ -10,6 +10,7 @@
 
 #include "base/id.h"
 #include "digest.h"
+#include "json_number.h"
 #include "script.h"
 
 namespace anchorhold::images {
@@ -57,12 +58,11 @@ std::optional<FinishedStage> read_description(const std::string& text, const Sta
   try {
     auto document = json::parse(text);
     FinishedStage stage;
-    stage.component = {file, document.at("size").get<std::uint64_t>(),
-                       document.at("digest").get<std::string>()};
+    stage.component = {file, unsigned_at(document, "size"), document.at("digest").get<std::string>()};
     if (plan.verity) {
       const auto& verity = document.at("verity");
       stage.verity = Verity{verity.at("root_hash").get<std::string>(), verity.at("salt").get<std::string>(),
-                            verity.at("data_blocks").get<std::uint64_t>()};
+                            unsigned_at(verity, "data_blocks")};
     }
     return stage;
   } catch (const json::exception&) {

@@ -50,17 +50,39 @@ void Coherence::changed_by_guest(const NodeRef& node, const Statx& info) {
 bool Coherence::has_to_look_again(const NodeRef& node, const Statx& info, std::uint32_t caller) {
   bool as_told = nodes_.told_version(node) == version_of(info) && nodes_.is_in_place(node);
   auto parent = nodes_.parent(node);
-  constexpr std::size_t most_callers = 4096;
   std::lock_guard lock(mutex_);
   bool again = false;
   if (auto found = refused_.find(caller); found != refused_.end()) {
-    again = parent && found->second == parent->id();
+    again = parent && found->second.folder == parent->id();
     refused_.erase(found);
   }
   if (as_told || again || !parent) return false;
-  if (refused_.size() >= most_callers) refused_.clear();
-  refused_[caller] = parent->id();
+  remember_refused(caller, parent, node);
   return true;
+}
+
+void Coherence::was_gone(const NodeRef& node, std::uint32_t caller) {
+  auto parent = nodes_.parent(node);
+  std::lock_guard lock(mutex_);
+  if (parent) remember_refused(caller, parent, node);
+}
+
+bool Coherence::looks_again(const NodeRef& folder, std::string_view name, std::uint32_t caller) {
+  std::uint64_t refused;
+  {
+    std::lock_guard lock(mutex_);
+    auto found = refused_.find(caller);
+    if (found == refused_.end() || found->second.folder != folder->id()) return false;
+    refused = found->second.node;
+  }
+  auto node = nodes_.at_place(folder, name);
+  return node && node->id() == refused;
+}
+
+void Coherence::remember_refused(std::uint32_t caller, const NodeRef& folder, const NodeRef& node) {
+  constexpr std::size_t most_callers = 4096;
+  if (refused_.size() >= most_callers) refused_.clear();
+  refused_[caller] = {folder->id(), node->id()};
 }
 
 bool Coherence::may_keep_pages(const NodeRef& node, const Statx& info) {

@@ -11,6 +11,9 @@ namespace anchorhold::mounts {
 namespace {
 
 // Where the answer to a write may come as late as the close.
+// How often a lookup is begun anew when the host replaces what was found before it could be held.
+constexpr int max_lookups = 16;
+
 bool reports_at_close(long file_system) {
   constexpr long cifs = 0xff534d42, smb2 = 0xfe534d42, nfs = 0x6969, fuse = 0x65735546, ceph = 0x00c36400,
                  v9 = 0x01021997, afs = 0x5346414f;
@@ -99,13 +102,22 @@ Outcome<FileSystem::Entry> FileSystem::enter(const NodeRef& parent, const Shared
 }
 
 Outcome<FileSystem::Entry> FileSystem::lookup(std::uint64_t parent_id, std::string_view name,
-                                              CacheTimes& absence) {
+                                              std::uint32_t caller, CacheTimes& absence) {
   if (auto valid = check_name("FUSE_LOOKUP", name); !valid) return refuse(valid.error());
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
   absence = coherence_.absence(coherence_.watched(parent));
   if (!visible(parent, name)) return refuse(ENOENT);
   auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
-  return enter(parent, folder, name);
+  bool again = coherence_.looks_again(parent, name, caller);
+  auto entry = enter(parent, folder, name);
+  // A host that replaces the file all the time may have done so again.
+  for (int tries = 0; again && entry && tries < max_lookups; ++tries) {
+    auto held = nodes_->descriptor(entry->node);
+    if (held || held.error() != ESTALE) break;
+    nodes_->forget(entry->node->id(), 1);
+    entry = enter(parent, folder, name);
+  }
+  return entry;
 }
 
 Outcome<FileSystem::Attributes> FileSystem::attributes(std::uint64_t id,

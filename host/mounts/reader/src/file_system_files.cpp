@@ -65,13 +65,17 @@ Outcome<FileSystem::Opened> FileSystem::open(std::uint64_t id, int flags, std::u
   file->node = node;
   int access = flags & O_ACCMODE;
   if (access == O_RDONLY && !(flags & O_TRUNC)) {
-    file->descriptor = ANCHORHOLD_OUTCOME(open_to_read(node));
+    auto descriptor = open_to_read(node);
+    if (!descriptor && descriptor.error() == ESTALE) coherence_.was_gone(node, caller);
+    file->descriptor = ANCHORHOLD_OUTCOME(std::move(descriptor));
   } else {
     auto request = make_request(Verb::open_for_write);
     if (access != O_WRONLY) request.flags |= open_flag::read_too;
     if (flags & O_TRUNC) request.flags |= open_flag::truncate;
     auto own = own_change(node);
-    auto answer = ANCHORHOLD_OUTCOME(ask_about(node, request));
+    auto asked = ask_about(node, request);
+    if (!asked && asked.error() == ESTALE) coherence_.was_gone(node, caller);
+    auto answer = ANCHORHOLD_OUTCOME(std::move(asked));
     file->descriptor = std::move(answer.descriptor);
     file->writable = access != O_RDONLY;
     if (flags & O_TRUNC) note_own_change(node, file->descriptor.get(), own);

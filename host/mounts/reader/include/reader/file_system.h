@@ -76,7 +76,9 @@ class FileSystem {
   void reset();
 
   // Where there is no such name, `absence` says how long that may be remembered.
-  Outcome<Entry> lookup(std::uint64_t parent, std::string_view name, CacheTimes& absence);
+  // caller: the guest's thread, as in open().
+  Outcome<Entry> lookup(std::uint64_t parent, std::string_view name, std::uint32_t caller,
+                        CacheTimes& absence);
   void forget(std::uint64_t node, std::uint64_t lookups) { nodes_->forget(node, lookups); }
   Outcome<Attributes> attributes(std::uint64_t node, std::optional<std::uint64_t> handle);
   Outcome<std::string> read_link(std::uint64_t node);
