@@ -246,6 +246,42 @@ TEST_F(LedgerTest, ARemovalThatACrashCutShortIsFinishedWithTheOldContent) {
   EXPECT_EQ(query("SELECT removed FROM object WHERE id=1"), 1);
 }
 
+// As a keeper leaves it that is killed between making something and writing its row.
+TEST_F(LedgerTest, WhatWasAnnouncedAndMadeIsTheSessions) {
+  fs::create_directories(grant_ / "folder");
+  std::string long_name(250, 'n');
+  for (const std::string& name : {std::string("made"), long_name}) {
+    auto ledger = open_ledger();
+    ASSERT_EQ(ledger->announce(located("folder"), name), 0);
+    ASSERT_EQ(ledger->announce(located("folder"), name), 0) << "the last one counts";
+    ASSERT_TRUE(fs::create_directory(grant_ / "folder" / name));
+    ledger.reset();
+    auto object = located("folder/" + name);
+    EXPECT_FALSE(open_ledger()->subject(object).pre_existing);
+    EXPECT_EQ(query("SELECT count(*) FROM object WHERE created=1 AND removed=0"), name == long_name ? 2 : 1);
+  }
+}
+
+TEST_F(LedgerTest, WhatWasNotMadeByTheSessionIsNotItsOwn) {
+  fs::create_directories(grant_ / "folder");
+  {
+    auto ledger = open_ledger();
+    ASSERT_EQ(ledger->announce(located("folder"), "refused"), 0);
+    ledger->forget_announced();
+  }
+  ASSERT_TRUE(fs::create_directory(grant_ / "folder/refused"));
+  EXPECT_TRUE(open_ledger()->subject(located("folder/refused")).pre_existing);
+  // In another folder under the same path.
+  {
+    auto ledger = open_ledger();
+    ASSERT_EQ(ledger->announce(located("folder"), "made"), 0);
+  }
+  fs::rename(grant_ / "folder", grant_ / "elsewhere");
+  fs::create_directories(grant_ / "folder/made");
+  EXPECT_TRUE(open_ledger()->subject(located("folder/made")).pre_existing);
+  EXPECT_EQ(query("SELECT count(*) FROM object"), 0);
+}
+
 TEST_F(LedgerTest, UnfinishedCopiesAreThrownAway) {
   { open_ledger(); }
   write_text(ledger_ / "kept/unfinished.0000000000000001", "half");

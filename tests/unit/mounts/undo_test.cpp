@@ -122,6 +122,26 @@ TEST_P(AnySession, IsUndoneAfterItsKeeperWasKilled) {
   }
 }
 
+// Nobody noted what the folder had become, and its time says nothing of when it was set.
+TEST_P(AnySession, TimesToComeAreUndoneAfterItsKeeperWasKilled) {
+  fs::create_directory(grant_ / "folder");
+  write_text(grant_ / "file", "text");
+  for (const char* name : {"folder", "file"}) age(grant_ / name);
+  age(grant_);
+  auto before = snapshot_of(grant_);
+  begin(GetParam());
+  for (const char* name : {"folder", "file", ""}) {
+    auto request = make_request(Verb::set_attributes);
+    request.valid = valid_flag::modify_time;
+    request.modify_time = {4'000'000'000, 5, 0};
+    ASSERT_EQ(ask(request, {at(name).get()}).error, 0) << name;
+  }
+  keeper_->child->kill(SIGKILL);
+  keeper_->child->wait();
+  expect_all_done(undo());
+  EXPECT_EQ(difference(before, snapshot_of(grant_)), "");
+}
+
 // An undo that is killed may be run again, and ends at the same tree.
 TEST_P(AnySession, IsUndoneByAnUndoThatWasKilled) {
   for (std::uint64_t round = 0; round < 10 && !HasFailure(); ++round) {
@@ -197,6 +217,31 @@ TEST_F(UndoTest, WhatSomebodyElseChangedSinceIsLeftAlone) {
   EXPECT_EQ(read_text(grant_ / "edited"), "by the host");
   EXPECT_EQ(read_text(grant_ / "made"), "and edited");
   EXPECT_EQ(read_text(grant_ / "replaced"), "another file");
+}
+
+// An undo writes to the ledger too, but that is not the session's last word.
+TEST_F(UndoTest, WhatWasChangedAfterAKeeperWasKilledIsLeftAloneEveryTime) {
+  write_text(grant_ / "edited", "before");
+  write_text(grant_ / "untouched", "before");
+  begin(Mode::rw);
+  for (const char* name : {"edited", "untouched"}) {
+    auto opened = open_write(name, open_flag::truncate);
+    ASSERT_EQ(opened.error, 0);
+    ASSERT_TRUE(write_all(opened.descriptor.get(), std::as_bytes(std::span("session", 7))));
+  }
+  keeper_->child->kill(SIGKILL);
+  keeper_->child->wait();
+  // Until it is clearly later than all that.
+  auto written = fs::last_write_time(ledger_ / "journal.db-wal");
+  do host_writes("edited", "by the host");
+  while (fs::last_write_time(grant_ / "edited") < written + std::chrono::milliseconds(100));
+  for (int time = 0; time < 3; ++time) {
+    EXPECT_THAT(refusals(undo()), ::testing::ElementsAre("edited"));
+    EXPECT_EQ(read_text(grant_ / "edited"), "by the host");
+    EXPECT_EQ(read_text(grant_ / "untouched"), "before");
+  }
+  expect_all_done(undo({.force = true}));
+  EXPECT_EQ(read_text(grant_ / "edited"), "before");
 }
 
 TEST_F(UndoTest, OnlyThePathsThatWereAskedFor) {

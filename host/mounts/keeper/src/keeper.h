@@ -117,6 +117,9 @@ class Keeper {
   static Outcome done_with_attributes(int fd);
   // Before names in it change, a folder's own times are kept.
   int record_folder(const Request& request, const Located& folder);
+  // Before something is made under the name; not_made takes it back and passes the error on.
+  int prepare_making(const Request& request, const Located& folder, const std::string& name);
+  int not_made(int error);
   int report_unkept(const Request& request, const std::string& path, int error);
   void report(ReportKind kind, const Request& request, const std::string& path, int error,
               std::string_view reason);

@@ -30,12 +30,23 @@ int Keeper::record_folder(const Request& request, const Located& folder) {
   return error == 0 ? 0 : report_unkept(request, folder.path, error);
 }
 
+int Keeper::prepare_making(const Request& request, const Located& folder, const std::string& name) {
+  if (int error = record_folder(request, folder); error != 0) return error;
+  int error = ledger_->announce(folder, name);
+  return error == 0 ? 0 : report_unkept(request, path_in(folder, name), error);
+}
+
+int Keeper::not_made(int error) {
+  ledger_->forget_announced();
+  return error;
+}
+
 Keeper::Outcome Keeper::finish_made(const Located& folder, const std::string& name, const UniqueFd& file) {
   auto object = file ? tree_.made(folder, name, file.get()) : tree_.entry(folder, name);
-  if (!object) return refuse_with(object.error());
+  if (!object) return refuse_with(not_made(object.error()));
   if (int error = ledger_->add_created(*object); error != 0) {
     unlinkat(folder.fd.get(), name.c_str(), object->is_folder() ? AT_REMOVEDIR : 0);
-    return refuse_with(error);
+    return refuse_with(not_made(error));
   }
   ++created_;
   ++files_;
@@ -64,14 +75,14 @@ Keeper::Outcome Keeper::create(const Request& request, int folder_fd) {
   auto existing = attributes_at(folder->fd.get(), name);
   if (!existing && existing.error() == ENOENT && !tree_.is_single_file()) {
     if (int error = check_file_quota(request, path_in(*folder, name)); error != 0) return refuse_with(error);
-    if (int error = record_folder(request, *folder); error != 0) return refuse_with(error);
+    if (int error = prepare_making(request, *folder, name); error != 0) return refuse_with(error);
     UniqueFd file(openat(folder->fd.get(), name.c_str(), open_flags, request.header.mode & 0777));
     if (file) {
       auto done = finish_made(*folder, name, file);
       if (done) done->descriptor = std::move(file);
       return done;
     }
-    if (errno != EEXIST) return refuse_with(errno);
+    if (int error = not_made(errno); error != EEXIST) return refuse_with(error);
   } else if (!existing) {
     return refuse_with(existing.error() == ENOENT ? EACCES : existing.error());
   }
@@ -88,8 +99,10 @@ Keeper::Outcome Keeper::make_directory(const Request& request, int folder_fd) {
   auto folder = folder_for(request, folder_fd, name);
   if (!folder) return refuse_with(folder.error());
   if (int error = check_file_quota(request, path_in(*folder, name)); error != 0) return refuse_with(error);
-  if (int error = record_folder(request, *folder); error != 0) return refuse_with(error);
-  if (mkdirat(folder->fd.get(), name.c_str(), request.header.mode & 01777) != 0) return refuse_with(errno);
+  if (attributes_at(folder->fd.get(), name)) return refuse_with(EEXIST);
+  if (int error = prepare_making(request, *folder, name); error != 0) return refuse_with(error);
+  if (mkdirat(folder->fd.get(), name.c_str(), request.header.mode & 01777) != 0)
+    return refuse_with(not_made(errno));
   return finish_made(*folder, name, {});
 }
 
@@ -101,9 +114,10 @@ Keeper::Outcome Keeper::make_symlink(const Request& request, int folder_fd) {
   if (int error = check_file_quota(request, path_in(*folder, name)); error != 0) return refuse_with(error);
   if (int error = check_escape(request, path_in(*folder, name), request.payload); error != 0)
     return refuse_with(error);
-  if (int error = record_folder(request, *folder); error != 0) return refuse_with(error);
+  if (attributes_at(folder->fd.get(), name)) return refuse_with(EEXIST);
+  if (int error = prepare_making(request, *folder, name); error != 0) return refuse_with(error);
   if (symlinkat(std::string(request.payload).c_str(), folder->fd.get(), name.c_str()) != 0)
-    return refuse_with(errno);
+    return refuse_with(not_made(errno));
   return finish_made(*folder, name, {});
 }
 
@@ -126,11 +140,17 @@ Keeper::Outcome Keeper::link(const Request& request, int file, int folder_fd) {
   auto decision = decide_for(request, Operation::link, *object, facts);
   if (!decision) return refuse_with(decision.error());
   if (int error = record_folder(request, *folder); error != 0) return refuse_with(error);
+  if (attributes_at(folder->fd.get(), name)) return refuse_with(EEXIST);
+  if (facts.object.pre_existing)
+    if (int error = ledger_->add_link(*folder, name, *object); error != 0)
+      return refuse_with(report_unkept(request, object->path, error));
   if (linkat(AT_FDCWD, descriptor_path(object->fd.get()).c_str(), folder->fd.get(), name.c_str(),
-             AT_SYMLINK_FOLLOW) != 0)
-    return refuse_with(errno);
+             AT_SYMLINK_FOLLOW) != 0) {
+    int error = errno;
+    if (facts.object.pre_existing) ledger_->forget_link(*folder, name);
+    return refuse_with(error);
+  }
   ++files_;
-  if (facts.object.pre_existing) ledger_->add_link(*folder, name, *object);
   auto attributes = attributes_of(object->fd.get());
   if (!attributes) return refuse_with(attributes.error());
   Done done;
@@ -200,7 +220,8 @@ Checked<Keeper::Rename> Keeper::plan_rename(const Request& request, int old_fold
   return rename;
 }
 
-// What is not of the mode table: hidden names, placeholders, symlinks that lead elsewhere from their new place.
+// What is not of the mode table: hidden names, placeholders, symlinks that lead elsewhere from their new
+// place.
 int Keeper::check_rename(const Request& request, const Rename& rename, const Facts& facts) {
   const Located* target = rename.target ? &*rename.target : nullptr;
   bool hidden = tree_.hides(rename.new_name) || (rename.exchange && tree_.hides(rename.old_name));

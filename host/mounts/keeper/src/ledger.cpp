@@ -70,7 +70,7 @@ Result<std::unique_ptr<Ledger>> Ledger::open(const std::filesystem::path& folder
     return fail(ErrorCode::failed_precondition,
                 folder.string() + " was written by another version of Anchorhold");
   ANCHORHOLD_CHECK(database.run(ledger_schema));
-  // 0: it did not come to an orderly end, so what it touched is still to be noted.
+  // Not above 0: it did not come to an orderly end, so what it touched is still to be noted.
   auto ended = ANCHORHOLD_TRY(
       database.query_integer(fmt::format("SELECT ended_ns FROM epoch WHERE number={}", epoch)));
   ANCHORHOLD_CHECK(database.run(
@@ -83,8 +83,10 @@ Result<std::unique_ptr<Ledger>> Ledger::open(const std::filesystem::path& folder
   std::unique_ptr<Ledger> ledger(new Ledger(std::move(database), std::move(kept), std::move(journal),
                                             ANCHORHOLD_TRY(duplicate(root)), limits));
   ledger->statements_ = ANCHORHOLD_TRY(Statements::prepare(ledger->database_, epoch));
+  ANCHORHOLD_CHECK(ledger->open_announced(folder));
+  ANCHORHOLD_CHECK(ledger->finish_announced());
   ANCHORHOLD_CHECK(ledger->finish_unfinished());
-  ANCHORHOLD_CHECK(ledger->load(/*was_cut_short=*/ended == 0));
+  ANCHORHOLD_CHECK(ledger->load(/*was_cut_short=*/ended && *ended <= 0));
   ledger->sync_thread_ = std::thread([raw = ledger.get()] { raw->run_sync_thread(); });
   return ledger;
 }
@@ -326,6 +328,7 @@ int Ledger::add_created(const Located& object) {
   known.created = true;
   known.touched = true;
   known_.insert_or_assign(object.identity(), known);
+  clear_announced();
   return 0;
 }
 

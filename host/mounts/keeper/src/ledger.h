@@ -2,12 +2,14 @@
 // keeps the old content and attributes of everything else before the first change. It is a folder of our
 // state directory:
 //   journal.db   SQLite: what was recorded, made, moved and removed (schema in ledger_schema.h)
+//   announced    the name that is about to be made (ledger_announced.cpp)
 //   kept/        one file per kept content, named by its number and, for a person, the path it had
 //
 // Order of things: content is in kept/ and on the disk, and its row is committed, before the caller makes its
 // change. A content that is kept by moving the file itself (nothing is copied) is on the disk when the
-// removal is, since the move is the removal. Rows of such moves reach the disk within a second; the file's
-// name in kept/ says where it belongs if the machine dies before.
+// removal is, since the move is the removal. What is made is announced before, and has its row right after.
+// Rows of such moves reach the disk within a second; the file's name in kept/ says where it belongs if the
+// machine dies before.
 //
 // The old place of everything is known too: which names were taken from an object and which it was given, and
 // how folders were moved, so that paths in the journal are those from before the session. At the end it is
@@ -97,10 +99,19 @@ class Ledger {
   // reach it: what the host put under the name in the last moment goes back. 0 or an errno.
   int remove_name(const Located& folder, const std::string& name, const Located& object);
 
+  // Something is about to be made under this name, where there is nothing. Should this process be killed
+  // before add_created, the ledger knows nevertheless that the session made it. One at a time: the next takes
+  // the place of the last. 0 or an errno.
+  int announce(const Located& folder, std::string_view name);
+  // It was not made.
+  void forget_announced();
   // The session made it.
   int add_created(const Located& object);
-  // One more name for something pre-existing: this name is the session's own, the object is not.
-  void add_link(const Located& folder, std::string_view name, const Located& object);
+  // One more name for something pre-existing, before it is given: this name is the session's own, the object
+  // is not. 0 or an errno.
+  int add_link(const Located& folder, std::string_view name, const Located& object);
+  // It was not given.
+  void forget_link(const Located& folder, std::string_view name);
   // The name is gone. object: as it was before.
   void removed(const Located& folder, std::string_view name, const Located& object);
   // Before a rename of something pre-existing; the number is 0 when there is nothing to note.
@@ -159,6 +170,11 @@ class Ledger {
   struct Noting;
   bool note_one(Noting& noting, const std::string& path, const Identity& identity);
   void note_by_walking(Noting& noting);
+  Status open_announced(const std::filesystem::path& folder);
+  Status finish_announced();
+  Status adopt_announced(const std::string& folder, std::string_view name, std::int64_t epoch,
+                         std::int64_t announced_ns);
+  void clear_announced();
   Status finish_unfinished();
   Status finish_kept_file(const std::string& name);
   Checked<Known*> known_or_recorded(const Located& object);
@@ -181,6 +197,7 @@ class Ledger {
   UniqueFd kept_;
   UniqueFd journal_;  // the write-ahead log, for syncing it
   UniqueFd root_;
+  UniqueFd announced_;
   std::unique_ptr<Statements> statements_;
 
   // Guards everything below and the database. Copies of content are made without it.
@@ -199,6 +216,7 @@ class Ledger {
   std::uint64_t objects_kept_ = 0;
   std::uint64_t bytes_kept_ = 0;
 
+  bool has_announced_ = false;
   bool dirty_ = false;
   bool stopping_ = false;
   std::condition_variable sync_wanted_;

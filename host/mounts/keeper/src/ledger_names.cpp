@@ -33,18 +33,25 @@ int Ledger::note_lost(const Known& known, const Located& folder, const std::stri
   return noted ? 0 : journal_failed(noted.error());
 }
 
-void Ledger::add_link(const Located& folder, std::string_view name, const Located& object) {
+int Ledger::add_link(const Located& folder, std::string_view name, const Located& object) {
   std::lock_guard lock(mutex_);
-  if (link_names_.size() >= limits_.max_objects) return;
+  if (link_names_.size() >= limits_.max_objects) return EDQUOT;
   auto known = known_or_recorded(object);
-  if (!known) return;
+  if (!known) return known.error();
   auto number = statements_->add_gained((*known)->id, folder.identity(), name, true);
-  if (!number) {
-    journal_failed(number.error());
-    return;
-  }
+  if (!number) return journal_failed(number.error());
   link_names_.insert_or_assign(LinkName{folder.identity(), std::string(name)},
                                GainedName{object.identity(), *number, true});
+  return 0;
+}
+
+void Ledger::forget_link(const Located& folder, std::string_view name) {
+  std::lock_guard lock(mutex_);
+  auto link = link_names_.find(LinkName{folder.identity(), std::string(name)});
+  if (link == link_names_.end()) return;
+  if (auto deleted = statements_->delete_gained(link->second.number); !deleted)
+    journal_failed(deleted.error());
+  link_names_.erase(link);
 }
 
 void Ledger::removed(const Located& folder, std::string_view name, const Located& object) {

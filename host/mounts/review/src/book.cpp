@@ -38,11 +38,12 @@ Result<Book> Book::open(const std::filesystem::path& folder, Database::Mode mode
   if (version != ledger_version)
     return fail(ErrorCode::failed_precondition,
                 folder.string() + " was written by another version of Anchorhold");
+  // Whoever writes from here on, this was the last word of an epoch that was killed.
   if (mode == Database::Mode::read_write)
-    ANCHORHOLD_CHECK(
-        database.run("PRAGMA synchronous=NORMAL;"
-                     "CREATE INDEX IF NOT EXISTS object_inode ON object(inode);"
-                     "CREATE INDEX IF NOT EXISTS gained_folder ON gained(inode);"));
+    ANCHORHOLD_CHECK(database.run("PRAGMA synchronous=NORMAL;" +
+                                  fmt::format("UPDATE epoch SET ended_ns={} WHERE ended_ns=0;", -written) +
+                                  "CREATE INDEX IF NOT EXISTS object_inode ON object(inode);"
+                                  "CREATE INDEX IF NOT EXISTS gained_folder ON gained(inode);"));
   return Book(std::move(database), written);
 }
 

@@ -49,7 +49,7 @@ struct ObjectRow {
 struct EpochRow {
   std::int64_t number = 0;
   std::int64_t inverts = -1;
-  std::int64_t begun_ns = 0, ended_ns = 0;
+  std::int64_t begun_ns = 0, ended_ns = 0;  // ended_ns: see ledger_schema.h
   bool taken_back = false;
   std::string paths;  // as they were asked for, each ended by NUL
 };
@@ -64,7 +64,7 @@ class Book {
   Result<std::vector<ObjectRow>> objects(std::int64_t epoch);
   // Of every object that was noted.
   Result<std::unordered_map<Identity, Remains, IdentityHash>> remains();
-  // When the ledger was last written to; what is younger was not noted by it.
+  // When the ledger was last written to before it was opened here; what is younger was not noted by it.
   std::int64_t last_written_ns() const { return last_written_ns_; }
 
   // The object lives on as another one: everything that was known of the old one is now known of it.

@@ -114,11 +114,16 @@ int Hand::link(const std::string& path, const Identity& expected, const std::str
   auto folder = folder_for(new_path);
   if (!folder) return folder.error();
   std::string name = folder_and_name(new_path).second;
+  if (exists(folder->fd.get(), name)) return EEXIST;
+  bool pre_existing = ledger_->subject(*object).pre_existing;
+  if (pre_existing)
+    if (int error = ledger_->add_link(*folder, name, *object); error != 0) return error;
   if (linkat(AT_FDCWD, descriptor_path(object->fd.get()).c_str(), folder->fd.get(), name.c_str(),
-             AT_SYMLINK_FOLLOW) != 0)
-    return errno;
-  if (ledger_->subject(*object).pre_existing) ledger_->add_link(*folder, name, *object);
-  return 0;
+             AT_SYMLINK_FOLLOW) == 0)
+    return 0;
+  int error = errno;
+  if (pre_existing) ledger_->forget_link(*folder, name);
+  return error;
 }
 
 int Hand::become(const ObjectRow& row, const Located& object) {

@@ -71,6 +71,8 @@ Result<Situation> Situation::find(Book& book, std::int64_t epoch, int root, int 
   Situation situation;
   situation.root_ = root;
   situation.last_written_ns_ = book.last_written_ns();
+  for (const auto& each : ANCHORHOLD_TRY(book.epochs()))
+    if (each.number == epoch && each.ended_ns < 0) situation.last_written_ns_ = -each.ended_ns;
   situation.remains_ = ANCHORHOLD_TRY(book.remains());
   std::unordered_set<Identity, IdentityHash> wanted;
   for (auto& row : ANCHORHOLD_TRY(book.objects(epoch))) {
@@ -156,9 +158,13 @@ bool Situation::is_as_we_left_it(const Item& item, const Node& node) const {
 
 bool Situation::times_are_as_we_left_them(const Item& item) const {
   if (!item.alive()) return true;
+  const Attributes& now = item.names.front()->attributes;
+  auto modified = nanoseconds(now.modify_time);
   auto noted = remains_.find(item.row.identity);
-  auto now = nanoseconds(item.names.front()->attributes.modify_time);
-  return noted == remains_.end() ? now <= last_written_ns_ + tick_ns : now == noted->second.modify_ns;
+  if (noted != remains_.end()) return modified == noted->second.modify_ns;
+  // A session may set any time of modification, also one that is still to come; nobody can set when the
+  // object was last changed.
+  return std::min(modified, nanoseconds(now.change_time)) <= last_written_ns_ + tick_ns;
 }
 
 }  // namespace anchorhold::mounts

@@ -93,7 +93,7 @@ Status tell_review(const LedgerArguments& arguments, Output& output) {
     if (epoch.number == session_epoch) continue;
     UndoRecord undo{.number = epoch.number,
                     .redo = epoch.inverts != session_epoch,
-                    .finished = epoch.ended_ns != 0,
+                    .finished = epoch.ended_ns > 0,
                     .taken_back = epoch.taken_back,
                     .begun = std::chrono::system_clock::time_point(std::chrono::nanoseconds(epoch.begun_ns)),
                     .paths = {}};

@@ -411,7 +411,7 @@ Result<Epochs> choose_epochs(Book& book, bool redo) {
   }
   if (redo && chosen.inverted == session_epoch)
     return fail(ErrorCode::not_found, "there is no undo to take back");
-  if (!epochs.empty() && epochs.back().number > 0 && epochs.back().ended_ns == 0) cut_short = &epochs.back();
+  if (!epochs.empty() && epochs.back().number > 0 && epochs.back().ended_ns <= 0) cut_short = &epochs.back();
   if (cut_short && cut_short->inverts == chosen.inverted) chosen.number = cut_short->number;
   return chosen;
 }
