@@ -22,7 +22,7 @@ bool would_block(ssize_t result) {
 Result<std::unique_ptr<Connection>> Connection::create(ConnectionHost& host, Kind kind, UniqueFd client,
                                                        std::string target, std::function<void()> ended) {
   ANCHORHOLD_CHECK(set_nonblocking(client.get()));
-  std::unique_ptr<Connection> made(new Connection(host, kind, std::move(client), std::move(ended)));
+  std::unique_ptr<Connection> made(new Connection(host, std::move(client), std::move(ended)));
   if (kind == Kind::transparent) {
     made->http_port_ = target.ends_with(":80");
     ANCHORHOLD_CHECK(made->dial(connect_request(target)));

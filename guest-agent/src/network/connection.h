@@ -49,8 +49,8 @@ class Connection {
     bool from_ended = false;
     bool to_ended = false;
   };
-  Connection(ConnectionHost& host, Kind kind, UniqueFd client, std::function<void()> ended)
-      : host_(host), kind_(kind), client_(std::move(client)), ended_(std::move(ended)) {}
+  Connection(ConnectionHost& host, UniqueFd client, std::function<void()> ended)
+      : host_(host), client_(std::move(client)), ended_(std::move(ended)) {}
 
   void go_on();
   void read_first_byte();
@@ -67,7 +67,6 @@ class Connection {
   void end(bool reset);
 
   ConnectionHost& host_;
-  const Kind kind_;
   UniqueFd client_;
   UniqueFd stream_;
   std::function<void()> ended_;
