@@ -13,36 +13,6 @@
 namespace anchorhold::guest {
 namespace {
 
-grpc::StatusCode grpc_code(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::invalid_argument:
-      return grpc::StatusCode::INVALID_ARGUMENT;
-    case ErrorCode::not_found:
-      return grpc::StatusCode::NOT_FOUND;
-    case ErrorCode::already_exists:
-      return grpc::StatusCode::ALREADY_EXISTS;
-    case ErrorCode::permission_denied:
-      return grpc::StatusCode::PERMISSION_DENIED;
-    case ErrorCode::resource_exhausted:
-      return grpc::StatusCode::RESOURCE_EXHAUSTED;
-    case ErrorCode::failed_precondition:
-      return grpc::StatusCode::FAILED_PRECONDITION;
-    case ErrorCode::unavailable:
-      return grpc::StatusCode::UNAVAILABLE;
-    case ErrorCode::deadline_exceeded:
-      return grpc::StatusCode::DEADLINE_EXCEEDED;
-    case ErrorCode::cancelled:
-      return grpc::StatusCode::CANCELLED;
-    case ErrorCode::data_loss:
-      return grpc::StatusCode::DATA_LOSS;
-    case ErrorCode::unsupported:
-      return grpc::StatusCode::UNIMPLEMENTED;
-    case ErrorCode::internal:
-      return grpc::StatusCode::INTERNAL;
-  }
-  return grpc::StatusCode::UNKNOWN;
-}
-
 // A call whose body runs on the agent's thread and answers at once.
 template <typename Body>
 grpc::ServerUnaryReactor* at_once(AgentState& state, grpc::CallbackServerContext* context, Body body) {
@@ -126,14 +96,6 @@ class ShutdownReactor final : public LoopReactor<grpc::ServerUnaryReactor> {
 };
 
 }  // namespace
-
-grpc::Status to_grpc(const Error& error) {
-  return grpc::Status(grpc_code(error.code), error.message, error.hint);
-}
-
-grpc::Status to_grpc(const Status& status) {
-  return status ? grpc::Status::OK : to_grpc(status.error());
-}
 
 Status greeted(const AgentState& state) {
   if (!state.greeted) return fail(ErrorCode::failed_precondition, "Hello comes first");

@@ -10,6 +10,7 @@
 #include "exec_table.h"
 #include "proto/guest.grpc.pb.h"
 #include "system.h"
+#include "vsock/channel.h"
 #include "workers.h"
 
 namespace anchorhold::guest {
@@ -17,8 +18,7 @@ namespace anchorhold::guest {
 inline constexpr std::uint32_t lowest_protocol = 1;
 inline constexpr std::uint32_t highest_protocol = 2;
 
-grpc::Status to_grpc(const Error& error);
-grpc::Status to_grpc(const Status& status);
+using vsock::to_grpc;
 
 // The highest version both speak, or failed_precondition that names both sides' versions.
 Result<std::uint32_t> negotiate(const wire::HelloRequest& request);
@@ -29,9 +29,9 @@ struct AgentState {
   const Machinery& machinery;
   ExecTable& execs;
   System& system;
-  Workers& system_workers;              // for what may block: mounts, write-back
+  Workers& system_workers;                          // for what may block: mounts, write-back
   std::map<std::string, std::string>& environment;  // of every command
-  std::function<void()> on_shutdown{};  // after the answer is out
+  std::function<void()> on_shutdown{};              // after the answer is out
   std::uint64_t ready_monotonic_ns = 0;
   bool greeted = false;
   std::string session_token{};

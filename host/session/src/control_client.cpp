@@ -3,7 +3,6 @@
 #include "control_socket.h"
 #include "proto/host.grpc.pb.h"
 #include "session/control.h"
-#include "status_codes.h"
 #include "vsock/channel.h"
 
 namespace anchorhold::session {
@@ -69,7 +68,7 @@ Result<GrantedFolder> ControlClient::grant(const std::filesystem::path& path, mo
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE && status.error_details().empty() &&
       !connect_to_control(control_socket(ANCHORHOLD_TRY(control_folder()), state_->session)))
     return not_served(state_->session);
-  return fail(code_of(status.error_code()), status.error_message(), status.error_details());
+  return fail(vsock::code_of(status.error_code()), status.error_message(), status.error_details());
 }
 
 }  // namespace anchorhold::session

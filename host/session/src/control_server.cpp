@@ -12,7 +12,6 @@
 #include "control_socket.h"
 #include "proto/host.grpc.pb.h"
 #include "session/control.h"
-#include "status_codes.h"
 #include "vsock/channel.h"
 
 namespace anchorhold::session {
@@ -81,7 +80,7 @@ grpc::ServerUnaryReactor* ControlServer::State::Grant(grpc::CallbackServerContex
       reply->set_guest_path(granted->guest_path);
     }
     --waiting;
-    reactor->Finish(granted ? grpc::Status::OK : to_status(granted.error()));
+    reactor->Finish(granted ? grpc::Status::OK : vsock::to_grpc(granted.error()));
   });
   return reactor;
 }

@@ -5,7 +5,7 @@
 #include <poll.h>
 #include <string.h>
 
-#include "status_codes.h"
+#include "vsock/channel.h"
 
 namespace anchorhold::session {
 namespace {
@@ -54,7 +54,7 @@ Error GuestChannel::error(const grpc::Status& status) const {
   std::string message = status.error_message();
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
     message = "the guest did not answer in time";
-  return {code_of(status.error_code()), message, status.error_details()};
+  return {vsock::code_of(status.error_code()), message, status.error_details()};
 }
 
 ExecStatus from_wire(const wire::ExecStatus& status) {

@@ -39,4 +39,9 @@ Result<std::shared_ptr<grpc::Channel>> channel_from_stream(UniqueFd stream, cons
 void prepare_server(grpc::ServerBuilder& builder, const ChannelLimits& limits = {});
 Status serve_stream(grpc::Server& server, UniqueFd stream);
 
+// Our errors in gRPC's words, and back. The hint travels as the status' details.
+grpc::Status to_grpc(const Error& error);
+grpc::Status to_grpc(const Status& status);
+ErrorCode code_of(grpc::StatusCode code);
+
 }  // namespace anchorhold::vsock

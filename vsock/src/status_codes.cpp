@@ -1,6 +1,6 @@
-#include "status_codes.h"
+#include "vsock/channel.h"
 
-namespace anchorhold::session {
+namespace anchorhold::vsock {
 
 ErrorCode code_of(grpc::StatusCode code) {
   switch (code) {
@@ -34,7 +34,7 @@ ErrorCode code_of(grpc::StatusCode code) {
   }
 }
 
-grpc::Status to_status(const Error& error) {
+grpc::Status to_grpc(const Error& error) {
   constexpr auto code = [](ErrorCode ours) {
     switch (ours) {
       case ErrorCode::invalid_argument:
@@ -67,4 +67,8 @@ grpc::Status to_status(const Error& error) {
   return {code(error.code), error.message, error.hint};
 }
 
-}  // namespace anchorhold::session
+grpc::Status to_grpc(const Status& status) {
+  return status ? grpc::Status::OK : to_grpc(status.error());
+}
+
+}  // namespace anchorhold::vsock
