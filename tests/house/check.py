@@ -32,7 +32,7 @@ HEADER_ROOM = {  # first folder of an include path -> the room it belongs to
     "agent": "agent", "session": "session", "cli": "cli", "policy": "policy", "egress": "egress", "database": "database",
 }
 TARGET_ROOM = {
-    "anchorhold_base": "base", "anchorhold_proto": "proto", "anchorhold_vsock": "vsock",
+    "anchorhold_base": "base", "anchorhold_secret": "base", "anchorhold_proto": "proto", "anchorhold_vsock": "vsock",
     "anchorhold_vsock_channel": "vsock", "anchorhold_images": "images", "anchorhold_hypervisor": "hypervisor",
     "anchorhold_guest": "guest-agent", "anchorhold_events": "events", "anchorhold_mounts": "mounts",
     "anchorhold_agent": "agent", "anchorhold_session": "session", "anchorhold_guest_client": "session",

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/secret.h"
 #include "base/error.h"
+#include "base/secret.h"
 
 namespace anchorhold::agent {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "agent/provider.h"
-#include "agent/secret.h"
+#include "base/secret.h"
 #include "json.h"
 #include "retry.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "base/secret.h"
 #include "egress/provenance.h"
-#include "egress/wipe.h"
 
 namespace anchorhold::egress {
 namespace {

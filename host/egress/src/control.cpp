@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "egress/wipe.h"
+#include "base/secret.h"
 
 namespace anchorhold::egress {
 namespace {

@@ -149,6 +149,25 @@ bool take_rules(const Json& json, const char* key, std::vector<policy::EgressRul
   return true;
 }
 
+Json policy_json(const policy::EgressPolicy& rules) {
+  return {{"managed", rules_json(rules.managed)}, {"user", rules_json(rules.user)},
+          {"session", rules_json(rules.session)}, {"answers", rules_json(rules.answers)},
+          {"kept", rules_json(rules.kept)},       {"managed_floor", rules.managed_floor},
+          {"broken", cut(rules.broken)},          {"unnamed", policy::to_string(rules.unnamed)}};
+}
+
+bool take_policy(const Json& json, policy::EgressPolicy& rules) {
+  std::string unnamed;
+  bool whole = take_rules(json, "managed", rules.managed) && take_rules(json, "user", rules.user) &&
+               take_rules(json, "session", rules.session) && take_rules(json, "answers", rules.answers) &&
+               take_rules(json, "kept", rules.kept) && take(json, "managed_floor", rules.managed_floor) &&
+               take(json, "broken", rules.broken) && take(json, "unnamed", unnamed);
+  auto action = action_of(unnamed);
+  if (!whole || !action) return false;
+  rules.unnamed = *action;
+  return true;
+}
+
 Json proxy_json(const std::optional<UpstreamProxy>& proxy) {
   if (!proxy) return nullptr;
   return {{"tls", proxy->tls},
@@ -263,16 +282,22 @@ Result<SecretRequest> parse_secret_request(std::uint64_t id, std::string_view pa
   return request;
 }
 
+std::string encode_rules(const policy::EgressPolicy& rules) {
+  return dump(policy_json(rules));
+}
+
+Result<policy::EgressPolicy> parse_rules(std::string_view text) {
+  policy::EgressPolicy rules;
+  if (!take_policy(parse_object(text), rules)) return malformed("policy");
+  return rules;
+}
+
 std::string encode_configuration(const Configuration& c) {
   Json credentials = Json::object();
   for (const auto& [name, form] : c.credentials)
     credentials[name] = {
         {"kind", kind_names[static_cast<int>(form.kind)]}, {"header", form.header_name}, {"user", form.user}};
-  return dump({{"managed", rules_json(c.rules.managed)},
-               {"user", rules_json(c.rules.user)},
-               {"session", rules_json(c.rules.session)},
-               {"managed_floor", c.rules.managed_floor},
-               {"unnamed", policy::to_string(c.rules.unnamed)},
+  return dump({{"rules", policy_json(c.rules)},
                {"present", c.person == policy::Person::present},
                {"ask_timeout_ms", milliseconds(c.ask_timeout)},
                {"credentials", std::move(credentials)},
@@ -294,12 +319,10 @@ std::string encode_configuration(const Configuration& c) {
 Result<Configuration> parse_configuration_message(std::string_view text) {
   Json json = parse_object(text);
   Configuration c;
-  std::string unnamed;
   bool present = false;
+  auto rules = json.find("rules");
   bool whole =
-      take_rules(json, "managed", c.rules.managed) && take_rules(json, "user", c.rules.user) &&
-      take_rules(json, "session", c.rules.session) && take(json, "managed_floor", c.rules.managed_floor) &&
-      take(json, "unnamed", unnamed) && take(json, "present", present) &&
+      rules != json.end() && take_policy(*rules, c.rules) && take(json, "present", present) &&
       take_duration(json, "ask_timeout_ms", c.ask_timeout) && take_credentials(json, c.credentials) &&
       take(json, "token", c.session_token) && take_texts(json, "servers", c.resolver.servers) &&
       take_duration(json, "dns_timeout_ms", c.resolver.timeout) &&
@@ -310,9 +333,7 @@ Result<Configuration> parse_configuration_message(std::string_view text) {
       take_duration(json, "quiet_ms", c.limits.quiet) &&
       take_duration(json, "half_closed_ms", c.limits.half_closed) &&
       take(json, "connections", c.limits.connections);
-  auto action = action_of(unnamed);
-  if (!whole || !action) return malformed("configuration");
-  c.rules.unnamed = *action;
+  if (!whole) return malformed("configuration");
   c.person = present ? policy::Person::present : policy::Person::absent;
   return c;
 }

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <string>
 
-#include "agent/secret.h"
 #include "base/error.h"
+#include "base/secret.h"
 
 namespace anchorhold::agent {
 

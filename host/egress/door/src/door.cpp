@@ -17,9 +17,9 @@
 
 #include "base/paths.h"
 #include "base/process.h"
+#include "base/secret.h"
 #include "door_events.h"
 #include "egress/control.h"
-#include "egress/wipe.h"
 
 namespace anchorhold::egress {
 namespace {
@@ -36,13 +36,14 @@ constexpr std::chrono::seconds long_life(60);
 class ProcessDoor final : public Door, public std::enable_shared_from_this<ProcessDoor> {
  public:
   ProcessDoor(DoorSpec spec, DoorHost host, std::string trust)
-      : spec_(std::move(spec)), host_(std::move(host)), trust_(std::move(trust)), policy_(spec_.policy) {}
+      : spec_(std::move(spec)), host_(std::move(host)), policy_(spec_.policy), trust_(std::move(trust)) {}
 
   Status begin();
   void end();
 
   Status adopt(UniqueFd stream) override;
   Status replace_policy(DoorPolicy policy) override;
+  Status replace_trust(const TrustSpec& trust) override;
   Status replace_upstream(ResolverSpec resolver, UpstreamProxies proxies) override;
   DoorPolicy policy() const override;
   std::string ca_certificate_pem() const override;
@@ -74,7 +75,6 @@ class ProcessDoor final : public Door, public std::enable_shared_from_this<Proce
 
   DoorSpec spec_;
   DoorHost host_;
-  const std::string trust_;
   UniqueFd wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::thread thread_;
   std::promise<Status> started_;
@@ -88,8 +88,10 @@ class ProcessDoor final : public Door, public std::enable_shared_from_this<Proce
 
   mutable std::mutex mutex_;  // guards what follows
   DoorPolicy policy_;
+  std::string trust_;
   std::deque<ControlMessage> outgoing_;
-  std::set<std::uint64_t> questions_;  // of the process that runs
+  std::set<std::uint64_t> questions_;    // of the process that runs
+  std::set<policy::Destination> once_;  // what was allowed for once in it
   std::string ca_;
   pid_t pid_ = -1;
   std::uint64_t process_ = 0;  // counts them; what was asked by an earlier one is void
@@ -344,9 +346,15 @@ void ProcessDoor::answer(std::uint64_t process, Question question, Answer given)
   }
   if (!record(event_of_answer(question, given))) given = Answer::deny;
   std::lock_guard lock(mutex_);
+  if (given == Answer::once) once_.insert(question.destination);
   if (given == Answer::session || given == Answer::always || given == Answer::never) {
-    policy_.rules.session.push_back(rule_of_answer(question.destination, given));
-    if (!send_configuration()) given = Answer::deny;
+    // Unless whoever answered has kept it as a rule that is in force already.
+    const auto wanted = given == Answer::never ? policy::EgressAction::deny : policy::EgressAction::allow;
+    auto decision = policy::decide(policy_.rules, question.destination, policy::Person::present);
+    if (decision.action != wanted) {
+      policy_.rules.answers.push_back(rule_of_answer(question.destination, given, decision.rule));
+      if (!send_configuration()) given = Answer::deny;
+    }
   }
   ControlMessage message{.type = ControlType::answer, .id = question.id};
   message.payload = to_string(given);
@@ -361,7 +369,8 @@ void ProcessDoor::take_secret_request(const ControlMessage& message) {
     std::lock_guard lock(mutex_);
     process = process_;
     // The process decides; what it may ask for at all is held against the policy here.
-    if (request) named = names_credential(policy_, request->destination, request->credential);
+    if (request) named = names_credential(policy_, request->destination, request->credential,
+                                           once_.contains(request->destination));
   }
   if (!request || !named || !host_.secret)
     return give(process, message.id,
@@ -394,6 +403,7 @@ void ProcessDoor::process_ended() {
     ++process_;
     ++statistics_.restarts;
     void_questions.swap(questions_);
+    once_.clear();
     for (auto& message : outgoing_)
       if (message.type == ControlType::secret) wipe(message.payload);
   }
@@ -445,16 +455,14 @@ Status ProcessDoor::replace_policy(DoorPolicy policy) {
   bool recorded = record(event_of_policy(policy));
   std::lock_guard lock(mutex_);
   // What was answered for the session stays, unless the new policy says it itself.
-  auto answers = std::move(policy_.rules.session);
+  auto answers = std::move(policy_.rules.answers);
   policy_ = recorded ? std::move(policy) : DoorPolicy{};
   for (auto& rule : answers) {
-    bool answered = rule.source.starts_with(answered_source);
     auto same = [&](const policy::EgressRule& other) {
       return other.host == rule.host && other.ports == rule.ports && other.action == rule.action;
     };
-    auto& session = policy_.rules.session;
-    if (answered && recorded && std::none_of(session.begin(), session.end(), same))
-      session.push_back(std::move(rule));
+    auto& kept = policy_.rules.answers;
+    if (recorded && std::none_of(kept.begin(), kept.end(), same)) kept.push_back(std::move(rule));
   }
   auto sent = send_configuration();
   if (!sent) {
@@ -465,6 +473,17 @@ Status ProcessDoor::replace_policy(DoorPolicy policy) {
   if (!recorded)
     return fail(ErrorCode::unavailable, "the new policy could not be recorded: everything is denied");
   return sent;
+}
+
+Status ProcessDoor::replace_trust(const TrustSpec& trust) {
+  std::string pem = ANCHORHOLD_TRY(trust.pem());
+  std::lock_guard lock(mutex_);
+  if (pem == trust_) return {};
+  ControlMessage message{.type = ControlType::trust};
+  message.descriptor = ANCHORHOLD_TRY(text_descriptor(pem));
+  trust_ = std::move(pem);
+  send(std::move(message));
+  return {};
 }
 
 Status ProcessDoor::replace_upstream(ResolverSpec resolver, UpstreamProxies proxies) {
@@ -503,6 +522,7 @@ class DoorHandle final : public Door {
   ~DoorHandle() override { door_->end(); }
   Status adopt(UniqueFd stream) override { return door_->adopt(std::move(stream)); }
   Status replace_policy(DoorPolicy policy) override { return door_->replace_policy(std::move(policy)); }
+  Status replace_trust(const TrustSpec& trust) override { return door_->replace_trust(trust); }
   Status replace_upstream(ResolverSpec resolver, UpstreamProxies proxies) override {
     return door_->replace_upstream(std::move(resolver), std::move(proxies));
   }

@@ -82,12 +82,15 @@ events::Event event_of_policy(const DoorPolicy& policy) {
       .set("egress.rules.managed", count(policy.rules.managed))
       .set("egress.rules.user", count(policy.rules.user))
       .set("egress.rules.session", count(policy.rules.session))
+      .set("egress.rules.kept", count(policy.rules.kept))
       .set("egress.default", policy::to_string(policy.rules.unnamed))
       .set("egress.person", policy.person == policy::Person::present);
 }
 
-policy::EgressRule rule_of_answer(const policy::Destination& destination, Answer answer) {
+policy::EgressRule rule_of_answer(const policy::Destination& destination, Answer answer,
+                                  const policy::EgressRule* asking) {
   policy::EgressRule rule;
+  if (asking && answer != Answer::never) rule = *asking;
   // A canonical host is a pattern that matches it and nothing else.
   std::string text =
       destination.host.address() ? destination.host.address()->text() : destination.host.text();
@@ -96,15 +99,17 @@ policy::EgressRule rule_of_answer(const policy::Destination& destination, Answer
   if (pattern) rule.host = std::move(*pattern);
   rule.ports = {destination.port};
   rule.action = answer == Answer::never ? policy::EgressAction::deny : policy::EgressAction::allow;
-  rule.source = fmt::format("{}{}", answered_source, time_of_day());
+  rule.source = fmt::format("answered {}", time_of_day());
   return rule;
 }
 
 bool names_credential(const DoorPolicy& policy, const policy::Destination& destination,
-                      std::string_view credential) {
+                      std::string_view credential, bool once) {
   if (credential.empty() || !policy.credentials.contains(std::string(credential))) return false;
   auto decision = policy::decide(policy.rules, destination, policy.person);
-  return decision.action == policy::EgressAction::allow && decision.rule &&
+  bool allowed = decision.action == policy::EgressAction::allow ||
+                 (once && decision.action == policy::EgressAction::ask);
+  return allowed && decision.rule &&
          decision.rule->credential == credential;
 }
 

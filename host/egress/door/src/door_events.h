@@ -9,18 +9,18 @@
 
 namespace anchorhold::egress {
 
-// How the source of a rule begins that a person's answer made.
-inline constexpr std::string_view answered_source = "answered ";
-
 events::Event event_of(const EventReport& report);
 events::Event event_of_question(const Question& question);
 events::Event event_of_answer(const Question& question, Answer answer);
 events::Event event_of_policy(const DoorPolicy& policy);
 
-policy::EgressRule rule_of_answer(const policy::Destination& destination, Answer answer);
+// `asking`: the rule that wanted the question. What it demands of connections a yes does not take away.
+policy::EgressRule rule_of_answer(const policy::Destination& destination, Answer answer,
+                                  const policy::EgressRule* asking);
 
-// Whether a rule that could decide about the destination names this credential.
+// Whether the rule that decides about the destination names this credential. `once`: a person has allowed
+// what the policy asks about.
 bool names_credential(const DoorPolicy& policy, const policy::Destination& destination,
-                      std::string_view credential);
+                      std::string_view credential, bool once);
 
 }  // namespace anchorhold::egress

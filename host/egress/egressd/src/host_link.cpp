@@ -3,7 +3,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 
-#include "egress/wipe.h"
+#include "base/secret.h"
 
 namespace anchorhold::egress {
 namespace {

@@ -4,7 +4,7 @@
 #include <boost/asio/detached.hpp>
 #include <fmt/format.h>
 
-#include "egress/wipe.h"
+#include "base/secret.h"
 #include "refusal.h"
 
 namespace anchorhold::egress {

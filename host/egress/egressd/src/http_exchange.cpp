@@ -5,8 +5,8 @@
 #include <boost/asio/detached.hpp>
 #include <fmt/format.h>
 
+#include "base/secret.h"
 #include "egress/forward.h"
-#include "egress/wipe.h"
 #include "refusal.h"
 #include "relay.h"
 

@@ -110,6 +110,10 @@ std::string encode_question(const Question& question);
 Result<Question> parse_question(std::uint64_t id, std::string_view payload);
 std::string encode_secret_request(const SecretRequest& request);
 Result<SecretRequest> parse_secret_request(std::uint64_t id, std::string_view payload);
+// The rules alone, as JSON: lists "managed", "user", "session", "answers", "kept" of rules (with "source"), and
+// "managed_floor", "unnamed", "broken".
+std::string encode_rules(const policy::EgressPolicy& rules);
+Result<policy::EgressPolicy> parse_rules(std::string_view text);
 std::string encode_configuration(const Configuration& configuration);
 Result<Configuration> parse_configuration_message(std::string_view text);
 

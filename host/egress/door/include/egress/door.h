@@ -56,8 +56,9 @@ struct DoorHost {
   // Records what was decided; a decision that cannot be recorded is not acted upon. Must outlive the door.
   events::EventSink* sink = nullptr;
   // Puts a question to the person; the answer may come from any thread, at once or later. Without it nobody
-  // is there. `session` and `never` change the door's session rules; `always` does too, and whoever answered
-  // it keeps the rule for later sessions.
+  // is there. `session`, `always` and `never` become rules for the rest of the session (rules.answers),
+  // unless the policy in force says the same already; whoever answered `always` or `never` keeps the rule for
+  // later sessions.
   std::function<void(const Question&, std::function<void(Answer)> answer)> ask;
   // The question needs no answer any more (time is up, the guest gave up, the process is gone).
   std::function<void(std::uint64_t question)> withdrawn;
@@ -86,6 +87,8 @@ class Door {
   // Takes effect on open connections: what the new policy does not allow is cut, with an event. Answers given
   // for the session stay. On an error (a policy too large to pass) everything is denied.
   virtual Status replace_policy(DoorPolicy policy) = 0;
+  // Whom new connections to servers trust. On an error (a file that cannot be read) nothing changes.
+  virtual Status replace_trust(const TrustSpec& trust) = 0;
   // The host's network changed (VPN, another resolver); holds for new connections.
   virtual Status replace_upstream(ResolverSpec resolver, UpstreamProxies proxies) = 0;
   // What is in force now, with the session's answers.
