@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,9 +13,16 @@
 
 namespace anchorhold {
 
-Result<std::string> read_file(const std::filesystem::path& path, std::size_t max_bytes) {
+namespace {
+
+Result<UniqueFd> open_to_read(const std::filesystem::path& path) {
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return fail_errno(errno, fmt::format("opening {}", path.string()));
+  return fd;
+}
+
+Result<std::string> read_regular(const UniqueFd& fd, const std::filesystem::path& path,
+                                 std::size_t max_bytes) {
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return fail_errno(errno, fmt::format("reading {}", path.string()));
   if (!S_ISREG(info.st_mode))
@@ -33,6 +41,32 @@ Result<std::string> read_file(const std::filesystem::path& path, std::size_t max
     if (used < text.size()) break;
   }
   text.resize(used);
+  return text;
+}
+
+}  // namespace
+
+Result<std::string> read_file(const std::filesystem::path& path, std::size_t max_bytes) {
+  return read_regular(ANCHORHOLD_TRY(open_to_read(path)), path, max_bytes);
+}
+
+Result<std::string> read_file_at_rest(const std::filesystem::path& path, std::size_t max_bytes) {
+  UniqueFd fd = ANCHORHOLD_TRY(open_to_read(path));
+  auto moves = [&] {
+    return fail(ErrorCode::unavailable, fmt::format("{} is being written", path.string()));
+  };
+  // Whoever wants to write meanwhile waits until the lease ends with the descriptor; the signal that asks for
+  // that is one that nobody minds (the usual one would end this process).
+  bool leased = fcntl(fd.get(), F_SETSIG, SIGURG) == 0 && fcntl(fd.get(), F_SETLEASE, F_RDLCK) == 0;
+  if (!leased && (errno == EAGAIN || errno == EBUSY)) return moves();
+  struct stat before {
+  }, after{};
+  if (fstat(fd.get(), &before) != 0) return fail_errno(errno, fmt::format("reading {}", path.string()));
+  std::string text = ANCHORHOLD_TRY(read_regular(fd, path, max_bytes));
+  if (fstat(fd.get(), &after) != 0) return fail_errno(errno, fmt::format("reading {}", path.string()));
+  if (before.st_mtim.tv_sec != after.st_mtim.tv_sec || before.st_mtim.tv_nsec != after.st_mtim.tv_nsec ||
+      before.st_size != after.st_size || text.size() != static_cast<std::size_t>(after.st_size))
+    return moves();
   return text;
 }
 

@@ -13,6 +13,10 @@ namespace anchorhold {
 
 // Refuses files larger than the limit, and anything that is not a regular file.
 Result<std::string> read_file(const std::filesystem::path& path, std::size_t max_bytes);
+// The same, but never half of what somebody is just writing: unavailable while another process has it open
+// for writing, as far as the file system tells (a read lease, fcntl(2), which only the owner of the file
+// gets), and when it changed while it was read.
+Result<std::string> read_file_at_rest(const std::filesystem::path& path, std::size_t max_bytes);
 // Written to a temporary name beside the target, fsynced, renamed over it, and the folder fsynced: after a
 // crash the file holds the old text or the new text.
 Status write_file_atomic(const std::filesystem::path& path, std::string_view bytes, unsigned mode = 0600);

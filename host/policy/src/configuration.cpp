@@ -119,6 +119,78 @@ Status read_headers(const toml::node& node, EgressRule& rule) {
   return {};
 }
 
+// Patterns of names: '*' at the end only, and otherwise what is a name without it.
+Status check_patterns(const std::vector<std::string>& patterns, bool (*is_name)(std::string_view),
+                      std::string_view expected) {
+  for (std::string_view pattern : patterns) {
+    std::string name(pattern);
+    if (pattern.ends_with('*')) name.back() = 'x';
+    if (name.find('*') != std::string::npos || !is_name(name)) return wrong(expected);
+  }
+  return {};
+}
+
+Status read_git_operations(const toml::node& node, GitGrant& grant) {
+  grant.operations.clear();
+  for (const auto& text : ANCHORHOLD_TRY(texts_of(node))) {
+    using enum GitOperation;
+    auto all = {fetch, push, deletes, lfs};
+    auto found = std::find_if(all.begin(), all.end(), [&](auto each) { return to_string(each) == text; });
+    if (found == all.end()) return wrong("a list of \"fetch\", \"push\", \"delete\" and \"lfs\"");
+    grant.operations.push_back(*found);
+  }
+  return {};
+}
+
+Status read_repositories(const toml::node& node, GitGrant& grant) {
+  grant.repositories = ANCHORHOLD_TRY(texts_of(node));
+  ANCHORHOLD_CHECK(check_patterns(
+      grant.repositories, [](std::string_view name) { return !canonical_repository(name).empty(); },
+      "repositories as they stand in the address after the host, without a slash before them, like "
+      "\"team/app\" or \"team/*\""));
+  for (auto& repository : grant.repositories)
+    if (!repository.ends_with('*')) repository = canonical_repository(repository);
+  return {};
+}
+
+Result<GitGrant> read_git_grant(const toml::table& table, std::string_view file) {
+  GitGrant grant;
+  TableReader reader(file, "git");
+  reader.key("repositories", [&](const toml::node& node) { return read_repositories(node, grant); });
+  reader.key("operations", [&](const toml::node& node) { return read_git_operations(node, grant); });
+  reader.key("refs", [&](const toml::node& node) -> Status {
+    grant.refs = ANCHORHOLD_TRY(texts_of(node));
+    return check_patterns(grant.refs, &is_ref_name, "whole names of refs, like \"refs/heads/agent/*\"");
+  });
+  reader.key("push_options", [&](const toml::node& node) -> Status {
+    grant.push_options = ANCHORHOLD_TRY(texts_of(node));
+    return check_patterns(
+        grant.push_options, [](std::string_view) { return true; }, "push options with '*' at the end only");
+  });
+  ANCHORHOLD_CHECK(reader.read(table));
+  using enum GitOperation;
+  if (grant.repositories.empty()) return wrong("a table with repositories, like [\"team/app\"]");
+  if (grant.allows(push) && grant.refs.empty())
+    return wrong("a table that names the refs of its pushes, like refs = [\"refs/heads/agent/*\"]");
+  if (!grant.allows(push) && (grant.allows(deletes) || !grant.refs.empty() || !grant.push_options.empty()))
+    return wrong("a table with \"push\" among its operations, since it says what a push may do");
+  return grant;
+}
+
+// One table, or a list of them.
+Status read_git(const toml::node& node, std::string_view file, EgressRule& rule) {
+  if (const toml::table* table = node.as_table()) {
+    rule.git.push_back(ANCHORHOLD_TRY(read_git_grant(*table, file)));
+    return {};
+  }
+  const toml::array* array = node.as_array();
+  if (!array || array->empty() || !array->is_array_of_tables())
+    return wrong("a table, like git = { repositories = [\"team/app\"] }, or a list of them");
+  for (const toml::node& entry : *array)
+    rule.git.push_back(ANCHORHOLD_TRY(read_git_grant(*entry.as_table(), file)));
+  return {};
+}
+
 Result<EgressRule> read_rule(const toml::table& table, std::string_view file) {
   EgressRule rule;
   auto line = table.source().begin.line;
@@ -153,6 +225,7 @@ Result<EgressRule> read_rule(const toml::table& table, std::string_view file) {
     rule.max_upload = ANCHORHOLD_TRY(parse_size(text));
     return {};
   });
+  reader.key("git", [&](const toml::node& node) { return read_git(node, file, rule); });
   reader.key("tunnel_only", [&](const toml::node& node) -> Status {
     auto value = node.value_exact<bool>();
     if (!value) return wrong("true or false");
@@ -167,12 +240,12 @@ Result<EgressRule> read_rule(const toml::table& table, std::string_view file) {
   if (!has_action) return incomplete("a rule needs an action: \"allow\", \"deny\" or \"ask\"");
   if (rule.tunnel_only && rule.inspecting())
     return incomplete(
-        "tunnel_only connections are never opened, so methods, paths, credential, deny_headers and "
-        "max_upload cannot be held");
+        "tunnel_only connections are never opened, so methods, paths, credential, deny_headers, git "
+        "and max_upload cannot be held");
   if (rule.action == EgressAction::deny && rule.inspecting())
     return incomplete(
-        "a deny rule denies everything; methods, paths, credential, deny_headers and max_upload belong to "
-        "allow and ask");
+        "a deny rule denies everything; methods, paths, credential, deny_headers, git and max_upload belong "
+        "to allow and ask");
   return rule;
 }
 

@@ -81,6 +81,8 @@ std::string_view to_string(RuleOrigin origin) {
       return "answer";
     case RuleOrigin::session:
       return "session";
+    case RuleOrigin::kept_answer:
+      return "kept answer";
     case RuleOrigin::user_allow:
       return "user allow";
   }
@@ -101,10 +103,14 @@ EgressDecision decide(const EgressPolicy& policy, const Destination& destination
     return decision;
   };
   using enum EgressAction;
+  if (!policy.broken.empty())
+    return {deny, {}, nullptr, fmt::format("{} is denied: {}", destination.text(), policy.broken)};
   if (auto* rule = find(policy.managed, destination, deny))
     return decided(deny, RuleOrigin::managed_deny, *rule, destination);
   if (auto* rule = find(policy.user, destination, deny))
     return decided(deny, RuleOrigin::user_deny, *rule, destination);
+  if (auto* rule = find(policy.kept, destination, deny))
+    return decided(deny, RuleOrigin::kept_answer, *rule, destination);
   if (auto* rule = find(policy.answers, destination, deny))
     return decided(deny, RuleOrigin::answer, *rule, destination);
   if (auto* rule = find(policy.session, destination, deny))
@@ -124,6 +130,8 @@ EgressDecision decide(const EgressPolicy& policy, const Destination& destination
     return ask_or_deny(decided(ask, RuleOrigin::session, *rule, destination));
   if (auto* rule = find(policy.session, destination, allow))
     return decided(allow, RuleOrigin::session, *rule, destination);
+  if (auto* rule = find(policy.kept, destination, allow))
+    return decided(allow, RuleOrigin::kept_answer, *rule, destination);
   if (auto* rule = find(policy.user, destination, ask))
     return ask_or_deny(decided(ask, RuleOrigin::user_allow, *rule, destination));
   if (auto* rule = find(policy.user, destination, allow))

@@ -173,7 +173,7 @@ TEST_F(EgressAsking, ParallelRequestsWaitForOneQuestion) {
   // Known now, without a question, and in what the door says is in force.
   connect("new.example.com:443");
   EXPECT_EQ(questions(), 1u);
-  EXPECT_EQ(door().policy().rules.session.size(), 1u);
+  EXPECT_EQ(door().policy().rules.answers.size(), 1u);
 }
 
 TEST_F(EgressAsking, OnceIsOnceAndNeverIsNever) {

@@ -75,6 +75,9 @@ TEST(Control, AConfigurationComesBackAsItWas) {
   rule.tunnel_only = true;
   rule.source = "config.toml:3";
   configuration.rules.user = {rule};
+  configuration.rules.answers = {rule, rule};
+  configuration.rules.kept = {rule, rule, rule};
+  configuration.rules.broken = "config.toml:3: no";
   configuration.rules.managed_floor = true;
   configuration.rules.unnamed = policy::EgressAction::ask;
   configuration.person = policy::Person::present;
@@ -96,6 +99,9 @@ TEST(Control, AConfigurationComesBackAsItWas) {
   EXPECT_EQ(back.max_upload, rule.max_upload);
   EXPECT_TRUE(back.tunnel_only);
   EXPECT_EQ(back.source, rule.source);
+  EXPECT_EQ(parsed->rules.answers.size(), 2u);
+  EXPECT_EQ(parsed->rules.kept.size(), 3u);
+  EXPECT_EQ(parsed->rules.broken, "config.toml:3: no");
   EXPECT_TRUE(parsed->rules.managed_floor);
   EXPECT_EQ(parsed->rules.unnamed, policy::EgressAction::ask);
   EXPECT_EQ(parsed->person, policy::Person::present);

@@ -89,16 +89,19 @@ Awaitable<bool> HostLink::record(const EventReport& report) {
 }
 
 Awaitable<std::optional<Answer>> HostLink::ask(Question question, std::chrono::milliseconds limit) {
-  question.id = next_id_++;
   auto waiting = begin(questions_, question.id);
   ControlMessage message{.type = ControlType::ask, .id = question.id};
   message.payload = encode_question(question);
   send(std::move(message));
   bool in_time = co_await waiting->done.wait_for(limit);
-  if (in_time) co_return parse_answer(waiting->payload);
-  questions_.erase(question.id);
+  bool answered = in_time && questions_.erase(question.id) == 0;
+  if (answered) co_return parse_answer(waiting->payload);
   send({.type = ControlType::withdraw, .id = question.id});
   co_return std::nullopt;
+}
+
+void HostLink::take_back(std::uint64_t question) {
+  if (auto found = questions_.find(question); found != questions_.end()) found->second->done.set();
 }
 
 Awaitable<Result<std::string>> HostLink::secret(SecretRequest request) {

@@ -22,8 +22,10 @@ class HostLink {
   void send(ControlMessage message);
   // True once the host has recorded it.
   Awaitable<bool> record(const EventReport& report);
-  // Nothing when nobody answered in time.
+  // Nothing when nobody answered in time, or when the question was taken back.
   Awaitable<std::optional<Answer>> ask(Question question, std::chrono::milliseconds limit);
+  std::uint64_t new_question() { return next_id_++; }
+  void take_back(std::uint64_t question);
   Awaitable<Result<std::string>> secret(SecretRequest request);
 
  private:

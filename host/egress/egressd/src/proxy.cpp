@@ -24,6 +24,7 @@ policy::EgressDecision denied(std::string reason) {
 struct Proxy::Pending {
   explicit Pending(asio::io_context& loop) : answered(loop) {}
   Signal answered;
+  std::uint64_t id = 0;
   std::optional<Answer> answer;
 };
 
@@ -76,6 +77,9 @@ Status Proxy::configure(ControlMessage message) {
   for (const auto& [pointer, weak] : connections_)
     if (auto connection = weak.lock()) open.push_back(std::move(connection));
   for (const auto& connection : open) connection->judge_again();
+  // What the new policy settles needs no answer.
+  for (const auto& [destination, pending] : questions_)
+    if (decide_now(destination).decision.action != policy::EgressAction::ask) host_.take_back(pending->id);
   host_.send({.type = ControlType::configured, .code = usable ? 0u : 1u, .id = message.id});
   return {};
 }
@@ -142,11 +146,14 @@ Awaitable<Decided> Proxy::decide(Wanted wanted) {
       co_return decided;
     } else {
       pending = std::make_shared<Pending>(loop_);
+      pending->id = host_.new_question();
       questions_.emplace(wanted.destination, pending);
       asio::co_spawn(loop_, ask(pending, wanted, decided.decision.reason), asio::detached);
     }
     co_await pending->answered.wait();
     std::string reason = decided.decision.reason;
+    Decided now = decide_now(wanted.destination);
+    if (now.decision.action != policy::EgressAction::ask) co_return now;
     if (!pending->answer) {
       decided.decision = denied(reason + "; nobody answered in time");
       co_return decided;
@@ -156,11 +163,11 @@ Awaitable<Decided> Proxy::decide(Wanted wanted) {
       co_return decided;
     }
     if (*pending->answer != Answer::once) continue;  // the policy has the answer now
-    Decided now = decide_now(wanted.destination);
-    if (now.decision.action != policy::EgressAction::ask) co_return now;
+    // What the rule that asks demands of connections, it demands of this one.
     now.once = true;
-    now.decision = {policy::EgressAction::allow, policy::RuleOrigin::session, nullptr,
-                    fmt::format("{} was allowed once by the person", wanted.destination.text())};
+    now.decision.action = policy::EgressAction::allow;
+    now.decision.origin = policy::RuleOrigin::answer;
+    now.decision.reason = fmt::format("{} was allowed once by the person", wanted.destination.text());
     co_return now;
   }
   Decided decided = decide_now(wanted.destination);
@@ -170,7 +177,7 @@ Awaitable<Decided> Proxy::decide(Wanted wanted) {
 }
 
 Awaitable<void> Proxy::ask(std::shared_ptr<Pending> pending, Wanted wanted, std::string reason) {
-  Question question{.id = 0, .destination = wanted.destination, .reason = std::move(reason)};
+  Question question{.id = pending->id, .destination = wanted.destination, .reason = std::move(reason)};
   question.method = wanted.method;
   question.path = wanted.path;
   question.bytes_waiting = wanted.bytes_waiting;

@@ -25,6 +25,7 @@ struct Configuration {
   EgressConfiguration egress;
 };
 
+inline constexpr std::string_view configuration_file = "config.toml";
 inline constexpr std::size_t max_configuration_bytes = 1 << 20;
 
 // `name` is what messages and rules call the text.

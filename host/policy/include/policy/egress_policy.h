@@ -10,6 +10,7 @@
 
 #include "base/units.h"
 #include "policy/destination.h"
+#include "policy/git_grant.h"
 
 namespace anchorhold::policy {
 
@@ -25,20 +26,21 @@ struct EgressRule {
   std::vector<std::string> paths;    // "/v1/*": '*' stands for any characters, at the end only; empty: any
   std::string credential;            // name in the vault; empty: none
   std::vector<std::string> deny_headers;  // lower case
+  std::vector<GitGrant> git;              // not empty: Git over HTTPS and nothing else
   std::optional<ByteSize> max_upload;     // of one request's body
   bool tunnel_only = false;               // never opened: pinned clients, mTLS
   std::string source;  // where a person finds it: "config.toml:12", "--allow", "answered 10:15"
 
   bool inspecting() const {
     return !methods.empty() || !paths.empty() || !credential.empty() || !deny_headers.empty() ||
-           max_upload.has_value();
+           !git.empty() || max_upload.has_value();
   }
   bool covers(const Destination& destination) const;
   bool names_address_of(const Address& address) const;
 };
 
 // In the order of the decision: what stands first wins, except that a deny anywhere beats every allow.
-enum class RuleOrigin { managed_deny, managed_allow, user_deny, answer, session, user_allow };
+enum class RuleOrigin { managed_deny, managed_allow, user_deny, answer, session, kept_answer, user_allow };
 std::string_view to_string(RuleOrigin origin);
 
 struct EgressPolicy {
@@ -51,6 +53,11 @@ struct EgressPolicy {
   bool managed_floor = false;  // an administrator's list is complete: what it does not allow is denied
   // What happens to a destination that no rule covers. Without a person present, ask means deny.
   EgressAction unnamed = EgressAction::deny;
+  // What a person answered for this and all later sessions. As strong as the command line, so that such an
+  // answer settles what the person's own rules ask about.
+  std::vector<EgressRule> kept{};
+  // Why the person's rules are not known just now; while this says something, everything is denied.
+  std::string broken{};
 };
 
 struct EgressDecision {
