@@ -82,6 +82,44 @@ std::optional<policy::Destination> take_destination(const Json& json) {
   return std::move(*destination);
 }
 
+constexpr policy::GitOperation git_operations[] = {policy::GitOperation::fetch, policy::GitOperation::push,
+                                                   policy::GitOperation::deletes, policy::GitOperation::lfs};
+
+Json git_json(const std::vector<policy::GitGrant>& grants) {
+  Json array = Json::array();
+  for (const auto& grant : grants) {
+    Json operations = Json::array();
+    for (auto operation : grant.operations) operations.push_back(policy::to_string(operation));
+    array.push_back({{"repositories", grant.repositories},
+                     {"operations", std::move(operations)},
+                     {"refs", grant.refs},
+                     {"push_options", grant.push_options}});
+  }
+  return array;
+}
+
+bool take_git(const Json& json, std::vector<policy::GitGrant>& grants) {
+  auto found = json.find("git");
+  if (found == json.end() || !found->is_array()) return false;
+  for (const Json& each : *found) {
+    policy::GitGrant grant;
+    std::vector<std::string> names;
+    if (!each.is_object() || !take_texts(each, "repositories", grant.repositories) ||
+        !take_texts(each, "operations", names) || !take_texts(each, "refs", grant.refs) ||
+        !take_texts(each, "push_options", grant.push_options))
+      return false;
+    grant.operations.clear();
+    for (const auto& name : names) {
+      auto* at = std::find_if(std::begin(git_operations), std::end(git_operations),
+                              [&](auto operation) { return policy::to_string(operation) == name; });
+      if (at == std::end(git_operations)) return false;
+      grant.operations.push_back(*at);
+    }
+    grants.push_back(std::move(grant));
+  }
+  return true;
+}
+
 Json rule_json(const policy::EgressRule& rule) {
   Json json{{"host", rule.host.text()},
             {"ports", rule.ports},
@@ -90,6 +128,7 @@ Json rule_json(const policy::EgressRule& rule) {
             {"paths", rule.paths},
             {"credential", rule.credential},
             {"deny_headers", rule.deny_headers},
+            {"git", git_json(rule.git)},
             {"tunnel_only", rule.tunnel_only},
             {"source", rule.source}};
   if (rule.max_upload) json["max_upload"] = rule.max_upload->bytes;
@@ -122,7 +161,8 @@ std::optional<policy::EgressRule> rule_of(const Json& json) {
   }
   if (!take_texts(json, "methods", rule.methods) || !take_texts(json, "paths", rule.paths) ||
       !take(json, "credential", rule.credential) || !take_texts(json, "deny_headers", rule.deny_headers) ||
-      !take(json, "tunnel_only", rule.tunnel_only) || !take(json, "source", rule.source))
+      !take_git(json, rule.git) || !take(json, "tunnel_only", rule.tunnel_only) ||
+      !take(json, "source", rule.source))
     return std::nullopt;
   if (json.contains("max_upload")) {
     ByteSize size;
@@ -219,6 +259,9 @@ std::string encode_event(const EventReport& report) {
             {"method", cut(report.method)},
             {"path", cut(report.path)},
             {"credential", cut(report.credential)},
+            {"git_repository", cut(report.git_repository)},
+            {"git_operation", cut(report.git_operation)},
+            {"git_refs", cut(report.git_refs)},
             {"violation", report.violation},
             {"cut", report.cut}};
   return dump(json);
@@ -238,8 +281,9 @@ Result<EventReport> parse_event(std::uint32_t kind, std::string_view payload) {
   if (!text("host", report.host) || !take(json, "port", report.port) || !text("cause", report.cause) ||
       !text("rule", report.rule) || !text("origin", report.origin) || !text("address", report.address) ||
       !text("method", report.method) || !text("path", report.path) ||
-      !text("credential", report.credential) || !take(json, "violation", report.violation) ||
-      !take(json, "cut", report.cut))
+      !text("credential", report.credential) || !text("git_repository", report.git_repository) ||
+      !text("git_operation", report.git_operation) || !text("git_refs", report.git_refs) ||
+      !take(json, "violation", report.violation) || !take(json, "cut", report.cut))
     return malformed("event");
   return report;
 }

@@ -209,9 +209,13 @@ Provenance judge_provenance(const RequestHead& head, const std::optional<Credent
   if (holds_token(head.path, token) || holds_token(head.query, token))
     return refused("the session's token stands in the address, where it does not belong");
   if (auto foreign = foreign_parameter(head)) return *foreign;
-  if (!place)
-    return refused(fmt::format("a request to {} must carry this session's token where its credential belongs",
-                               head.destination.text()));
+  if (!place) {
+    auto without =
+        refused(fmt::format("a request to {} must carry this session's token where its credential belongs",
+                            head.destination.text()));
+    without.missing = true;
+    return without;
+  }
   return {Provenance::Verdict::swap, {}, *place};
 }
 

@@ -38,6 +38,14 @@ RequestJudgement judge_inner_request(const RequestHead& head, const RequestConte
   if (rule)
     if (auto satisfied = policy::judge_request(*rule, facts_of(head)); !satisfied)
       return refused(satisfied.error().message);
+  std::optional<GitRequest> git;
+  if (rule && !rule->git.empty()) {
+    auto judged = judge_git_request(head, rule->git);
+    if (!judged)
+      return refused(fmt::format("{}, by the rule for {} ({})", judged.error().message, rule->host.text(),
+                                 rule->source));
+    git = std::move(*judged);
+  }
   std::optional<CredentialForm> form;
   const CredentialForm* found_form = nullptr;
   if (rule && !rule->credential.empty()) {
@@ -52,6 +60,7 @@ RequestJudgement judge_inner_request(const RequestHead& head, const RequestConte
   }
   Provenance provenance = judge_provenance(head, form, context.session_token);
   RequestJudgement judgement;
+  judgement.git = std::move(git);
   switch (provenance.verdict) {
     case Provenance::Verdict::plain:
       break;
@@ -64,6 +73,11 @@ RequestJudgement judge_inner_request(const RequestHead& head, const RequestConte
       judgement = refused(std::move(provenance.reason), true);
       judgement.foreign_credential = true;
       if (form) judgement.status = 401;
+      // A client that knows a name and a password shows them once it is asked to; nobody planted anything yet.
+      if (provenance.missing && form->kind == CredentialForm::Kind::basic) {
+        judgement.challenge = true;
+        judgement.violation = judgement.foreign_credential = false;
+      }
       break;
   }
   return judgement;

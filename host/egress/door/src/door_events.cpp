@@ -48,6 +48,9 @@ events::Event event_of(const EventReport& report) {
   set("egress.method", report.method);
   if (!report.path.empty()) event.set_content(events::ContentCategory::paths, "egress.path", report.path);
   set("credential.name", report.credential);
+  set("git.operation", report.git_operation);
+  set("git.repository", report.git_repository);
+  set("git.refs", report.git_refs);
   if (report.cut) event.set("egress.cut", true);
   if (report.violation) {
     event.set("egress.violation", true);

@@ -10,6 +10,7 @@
 #include "egress/client_hello.h"
 #include "egress/http_head.h"
 #include "proxy.h"
+#include "refusal.h"
 #include "stream.h"
 
 namespace anchorhold::egress {
@@ -33,12 +34,15 @@ class GuestConnection : public std::enable_shared_from_this<GuestConnection> {
   struct Refusal {
     unsigned status = 403;
     EventReport report;
+    RefusalForm form{};
   };
   // Everything that is awaited is given objects with names, or those that functions return: GCC 12 destroys
   // temporaries that braces make in such a call twice.
   static Refusal refusal(unsigned status, EventReport report);
   EventReport report_of(EventKind kind, std::string cause) const;
   Awaitable<void> refuse(Stream& guest, Refusal why);
+  // Recorded, and said; the guest may still be sending.
+  Awaitable<bool> tell_refusal(Stream& guest, Refusal why);
   Awaitable<bool> record(EventReport report);
   // Recorded, and the guest is told by an alert of TLS, since it waits for a server's hello.
   Awaitable<void> refuse_hello(std::string cause, bool violation);
@@ -74,7 +78,8 @@ class GuestConnection : public std::enable_shared_from_this<GuestConnection> {
   std::unique_ptr<Stream> server_;
   std::optional<policy::Address> address_;
   const UpstreamProxy* through_ = nullptr;
-  bool opened_ = false;  // the bytes inside are read here
+  std::string last_git_;  // what was recorded last of what it does with Git
+  bool opened_ = false;   // the bytes inside are read here
   bool cut_ = false;
 };
 

@@ -198,13 +198,34 @@ void Http2Bridge::judge(const Shared& exchange) {
     EventReport report = connection_.report_of(kind, judgement.reason);
     report.violation = judgement.violation;
     if (rule) report.credential = rule->credential;
-    refuse(exchange, judgement.status, std::move(report));
-  } else if (judgement.verdict == RequestJudgement::Verdict::swap) {
+    refuse(exchange, judgement.status, std::move(report), {.challenge = judgement.challenge});
+  } else if (judgement.git && judgement.git->carries_commands && !exchange->push) {
+    begin_push(exchange, *judgement.git);
+  } else if (judgement.git) {
+    ++running_;
+    asio::co_spawn(connection_.proxy_.loop(), admit_git(exchange, std::move(judgement), std::move(decided)),
+                   asio::detached);
+  } else {
+    go_on(exchange, std::move(judgement), std::move(decided));
+  }
+}
+
+void Http2Bridge::go_on(const Shared& exchange, RequestJudgement judgement, Decided decided) {
+  const auto& configuration = *decided.configuration;
+  bool swap = judgement.verdict == RequestJudgement::Verdict::swap;
+  if (!swap) exchange->up.filter = watch_for_token(configuration.session_token);
+  if (exchange->push) {
+    std::string held = std::move(exchange->held);
+    exchange->held.clear();
+    exchange->push.reset();
+    add_body(exchange, held);
+    if (exchange->refused) return;
+  }
+  if (swap) {
     ++running_;
     asio::co_spawn(connection_.proxy_.loop(), swap_secret(exchange, std::move(judgement), std::move(decided)),
                    asio::detached);
   } else {
-    exchange->up.filter = watch_for_token(configuration.session_token);
     forward(exchange, -1);
   }
 }
@@ -266,6 +287,13 @@ void Http2Bridge::take_body(const Shared& exchange, std::string_view bytes) {
     guest_->passed_on(exchange->guest_id, bytes.size());
     return;
   }
+  if (exchange->push)
+    take_commands(exchange, bytes, false);
+  else
+    add_body(exchange, bytes);
+}
+
+void Http2Bridge::add_body(const Shared& exchange, std::string_view bytes) {
   Flow& up = exchange->up;
   up.total += bytes.size();
   std::string fault;
@@ -291,13 +319,18 @@ void Http2Bridge::end_request(const Shared& exchange, std::vector<Field> trailer
   }
   exchange->up.trailers = std::move(trailers);
   exchange->up.ends = true;
+  if (exchange->push) take_commands(exchange, {}, true);
   if (exchange->server_id >= 0) server_->resume(exchange->server_id);
 }
 
 // The guest gets its answer from here; the server, if it has the request already, is told to forget it.
-void Http2Bridge::refuse(const Shared& exchange, unsigned status, EventReport report) {
+void Http2Bridge::refuse(const Shared& exchange, unsigned status, EventReport report, RefusalForm form) {
   if (exchange->refused) return;
   exchange->refused = true;
+  guest_->passed_on(exchange->guest_id, exchange->held.size());
+  std::string().swap(exchange->held);
+  const auto* rule = connection_.decided_.decision.rule;
+  form.plain_text = rule && !rule->git.empty();
   if (exchange->server_id >= 0) {
     server_->reset(exchange->server_id, NGHTTP2_CANCEL);
     by_server_.erase(exchange->server_id);
@@ -305,24 +338,23 @@ void Http2Bridge::refuse(const Shared& exchange, unsigned status, EventReport re
   report.method = exchange->head.method;
   report.path = exchange->head.path;
   ++running_;
-  asio::co_spawn(connection_.proxy_.loop(), refuse_recorded(exchange, status, std::move(report)),
-                 asio::detached);
+  asio::co_spawn(connection_.proxy_.loop(),
+                 refuse_recorded(exchange, status, std::move(report), std::move(form)), asio::detached);
 }
 
-Awaitable<void> Http2Bridge::refuse_recorded(Shared exchange, unsigned status, EventReport report) {
+Awaitable<void> Http2Bridge::refuse_recorded(Shared exchange, unsigned status, EventReport report,
+                                             RefusalForm form) {
   co_await connection_.record(report);
   bool open = of_guest(exchange->guest_id) == exchange;
   if (open && exchange->responded) {
     guest_->reset(exchange->guest_id, NGHTTP2_CANCEL);
   } else if (open) {
     Flow& down = exchange->down;
-    down.waiting = refusal_body(status, report);
+    RefusalResponse response = refusal_message(status, report, form);
+    down.waiting = std::move(response.body);
     down.ends = true;
-    std::vector<Field> fields{{":status", std::to_string(status)},
-                              {"content-type", "application/json"},
-                              {"content-length", std::to_string(down.waiting.size())},
-                              {"cache-control", "no-store"},
-                              {"x-anchorhold-reason", refusal_reason(report)}};
+    std::vector<Field> fields{{":status", std::to_string(response.status)}};
+    for (Field& field : response.fields) fields.push_back(std::move(field));
     guest_->respond(exchange->guest_id, fields, true);
   }
   if (--running_ == 0) ended_.set();
@@ -333,7 +365,8 @@ void Http2Bridge::guest_closed(std::int32_t id, std::uint32_t error) {
   if (!exchange) return;
   by_guest_.erase(id);
   // What waits for the server has its room in the connection's window.
-  if (!exchange->up.waiting.empty()) guest_->passed_on(id, exchange->up.waiting.size());
+  std::size_t waiting = exchange->up.waiting.size() + exchange->held.size();
+  if (waiting > 0) guest_->passed_on(id, waiting);
   if (!exchange->down.waiting.empty() && !exchange->refused)
     server_->passed_on(exchange->server_id, exchange->down.waiting.size());
   if (server_gone_ && by_guest_.empty()) guest_->end();

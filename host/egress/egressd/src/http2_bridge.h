@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "egress/body.h"
+#include "egress/git.h"
 #include "egress/http2_head.h"
 #include "egress/request_judge.h"
 #include "guest_connection.h"
 #include "http2_session.h"
+#include "refusal.h"
 
 namespace anchorhold::egress {
 
@@ -39,6 +41,9 @@ class Http2Bridge {
     bool responded = false;  // the server's final response has begun
     bool credential = false;
     std::vector<std::string> secret_patterns;
+    std::optional<GitPushReader> push;  // while the commands of a push are read, and after
+    bool commands_whole = false;
+    std::string held;  // of its body, until it is admitted
     std::optional<std::uint64_t> most;
     std::string refused_beyond;
     ~Exchange();
@@ -60,10 +65,15 @@ class Http2Bridge {
   void server_closed(std::int32_t id, std::uint32_t error);
 
   void judge(const Shared& exchange);
+  void begin_push(const Shared& exchange, const GitRequest& request);
+  void take_commands(const Shared& exchange, std::string_view bytes, bool ends);
+  Awaitable<void> admit_git(Shared exchange, RequestJudgement judgement, Decided decided);
+  void go_on(const Shared& exchange, RequestJudgement judgement, Decided decided);
+  void add_body(const Shared& exchange, std::string_view bytes);
   void forward(const Shared& exchange, std::ptrdiff_t secret_field);
   Awaitable<void> swap_secret(Shared exchange, RequestJudgement judgement, Decided decided);
-  void refuse(const Shared& exchange, unsigned status, EventReport report);
-  Awaitable<void> refuse_recorded(Shared exchange, unsigned status, EventReport report);
+  void refuse(const Shared& exchange, unsigned status, EventReport report, RefusalForm form = {});
+  Awaitable<void> refuse_recorded(Shared exchange, unsigned status, EventReport report, RefusalForm form);
   Shared of_guest(std::int32_t id);
   Shared of_server(std::int32_t id);
   Awaitable<void> side(Http2Session& session, bool reads);

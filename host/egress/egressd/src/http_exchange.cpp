@@ -64,11 +64,16 @@ Awaitable<std::optional<RequestHead>> HttpExchange::next_head() {
   }
 }
 
-Awaitable<void> HttpExchange::refuse_request(const RequestHead& head, unsigned status, EventReport report) {
+Awaitable<void> HttpExchange::refuse_request(const RequestHead& head, unsigned status, EventReport report,
+                                             bool challenge) {
   report.method = head.method;
   report.path = head.path;
   refused_ = true;
-  co_await connection_.refuse(guest_, GuestConnection::refusal(status, std::move(report)));
+  auto refusal = GuestConnection::refusal(status, std::move(report));
+  const auto* rule = connection_.decided_.decision.rule;
+  refusal.form.plain_text = rule && !rule->git.empty();
+  refusal.form.challenge = challenge;
+  co_await connection_.refuse(guest_, std::move(refusal));
 }
 
 // One request and its response; true when another may follow.
@@ -86,6 +91,8 @@ Awaitable<bool> HttpExchange::one(RequestHead head) {
   if (proxied) ready = co_await ready_server(head);
   if (!ready) co_return false;
   Outgoing outgoing;
+  ready = co_await hold_push(head, outgoing);
+  if (!ready) co_return false;
   if (!co_await prepare(head, outgoing)) co_return false;
   if (!proxied) ready = co_await ready_server(head);
   if (!ready) co_return false;
@@ -142,20 +149,27 @@ Awaitable<bool> HttpExchange::connect_server(const RequestHead& head) {
   co_return true;
 }
 
+RequestJudgement HttpExchange::judge(const RequestHead& head, const Decided& decided) const {
+  RequestContext context{*connection_.destination_, decided.decision.rule, decided.configuration->credentials,
+                         decided.configuration->session_token, kind_ == Kind::inside_tls};
+  return judge_inner_request(head, context);
+}
+
 // Judged, with the secret in its place, and written as it goes on.
 Awaitable<bool> HttpExchange::prepare(RequestHead& head, Outgoing& outgoing) {
   Decided decided = connection_.decided_;
-  RequestContext context{*connection_.destination_, decided.decision.rule, decided.configuration->credentials,
-                         decided.configuration->session_token, kind_ == Kind::inside_tls};
-  RequestJudgement judgement = judge_inner_request(head, context);
+  RequestJudgement judgement = judge(head, decided);
   if (judgement.verdict == RequestJudgement::Verdict::refuse) {
     auto kind = judgement.foreign_credential ? EventKind::credential_reject : EventKind::deny;
     EventReport report = connection_.report_of(kind, std::move(judgement.reason));
     report.violation = judgement.violation;
     if (decided.decision.rule) report.credential = decided.decision.rule->credential;
-    co_await refuse_request(head, judgement.status, std::move(report));
+    co_await refuse_request(head, judgement.status, std::move(report), judgement.challenge);
     co_return false;
   }
+  bool admitted = true;
+  if (judgement.git) admitted = co_await admit_git(head, decided, *judgement.git, outgoing.push);
+  if (!admitted) co_return false;
   if (judgement.verdict == RequestJudgement::Verdict::swap &&
       !co_await swap_secret(head, judgement, outgoing))
     co_return false;

@@ -26,6 +26,7 @@ class HttpExchange {
 
  private:
   struct Sending;
+  class Nowhere;
   // A request on its way to the server.
   struct Outgoing {
     RequestHead head;
@@ -33,15 +34,22 @@ class HttpExchange {
     std::vector<std::string> secret_patterns;
     bool credential = false;
     bool websocket = false;
+    std::optional<GitPush> push;  // the commands that its body begins with
   };
 
   std::uint16_t scheme_port() const { return kind_ == Kind::inside_tls ? 443 : 80; }
   Awaitable<std::optional<RequestHead>> next_head();
   Awaitable<bool> one(RequestHead head);
-  Awaitable<void> refuse_request(const RequestHead& head, unsigned status, EventReport report);
+  Awaitable<void> refuse_request(const RequestHead& head, unsigned status, EventReport report,
+                                 bool challenge = false);
   Awaitable<bool> ready_server(const RequestHead& head);
   Awaitable<bool> connect_server(const RequestHead& head);
   bool server_is_silent();
+  RequestJudgement judge(const RequestHead& head, const Decided& decided) const;
+  Awaitable<bool> hold_push(RequestHead& head, Outgoing& outgoing);
+  Awaitable<bool> admit_git(const RequestHead& head, const Decided& decided, const GitRequest& request,
+                            const std::optional<GitPush>& push);
+  Awaitable<void> refuse_push(const RequestHead& head, EventReport report, std::string answer);
   Awaitable<bool> prepare(RequestHead& head, Outgoing& outgoing);
   Awaitable<bool> swap_secret(RequestHead& head, const RequestJudgement& judgement, Outgoing& outgoing);
   Awaitable<bool> transfer(Outgoing& outgoing);

@@ -10,6 +10,8 @@ constexpr std::size_t max_reason = 500;
 
 std::string_view phrase(unsigned status) {
   switch (status) {
+    case 200:
+      return "OK";
     case 400:
       return "Bad Request";
     case 401:
@@ -29,6 +31,13 @@ std::string_view phrase(unsigned status) {
   }
 }
 
+std::string text_body(unsigned status, const EventReport& report) {
+  std::string text = fmt::format("anchorhold: {}\n", refusal_reason(report));
+  if (status == 403 || status == 401)
+    text += "This is decided outside of this machine. If the task needs it, say so to the person.\n";
+  return text;
+}
+
 }  // namespace
 
 std::string refusal_reason(const EventReport& report) {
@@ -37,7 +46,9 @@ std::string refusal_reason(const EventReport& report) {
   return reason;
 }
 
-std::string refusal_body(unsigned status, const EventReport& report) {
+namespace {
+
+std::string json_body(unsigned status, const EventReport& report) {
   bool denied = status == 403 || status == 401;
   nlohmann::json json{{"error", denied          ? "egress_denied"
                                 : status == 400 ? "bad_request"
@@ -52,12 +63,34 @@ std::string refusal_body(unsigned status, const EventReport& report) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-std::string refusal_response(unsigned status, const EventReport& report) {
-  std::string body = refusal_body(status, report);
-  return fmt::format(
-      "HTTP/1.1 {} {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
-      "x-anchorhold-reason: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{}",
-      status, phrase(status), body.size(), refusal_reason(report), body);
+}  // namespace
+
+RefusalResponse refusal_message(unsigned status, const EventReport& report, const RefusalForm& form) {
+  RefusalResponse response;
+  response.status = form.git_report.empty() ? status : 200;
+  std::string type = "application/json";
+  if (!form.git_report.empty()) {
+    type = "application/x-git-receive-pack-result";
+    response.body = form.git_report;
+  } else if (form.plain_text) {
+    type = "text/plain";
+    response.body = text_body(status, report);
+  } else {
+    response.body = json_body(status, report);
+  }
+  response.fields = {{"content-type", type},
+                     {"content-length", std::to_string(response.body.size())},
+                     {"x-anchorhold-reason", refusal_reason(report)},
+                     {"cache-control", "no-store"}};
+  if (form.challenge) response.fields.push_back({"www-authenticate", "Basic realm=\"anchorhold\""});
+  return response;
+}
+
+std::string refusal_response(unsigned status, const EventReport& report, const RefusalForm& form) {
+  RefusalResponse response = refusal_message(status, report, form);
+  std::string text = fmt::format("HTTP/1.1 {} {}\r\n", response.status, phrase(response.status));
+  for (const Field& field : response.fields) text += fmt::format("{}: {}\r\n", field.name, field.value);
+  return text + "Connection: close\r\n\r\n" + response.body;
 }
 
 }  // namespace anchorhold::egress

@@ -88,6 +88,9 @@ struct EventReport {
   std::string method{};
   std::string path{};
   std::string credential{};
+  std::string git_repository{};  // of a request of Git
+  std::string git_operation{};   // "fetch", "push", "lfs"
+  std::string git_refs{};        // of a push: what it does to which
   bool violation = false;  // a boundary: what no well-behaved guest does
   bool cut = false;        // an open connection was ended
 };

@@ -34,6 +34,7 @@ struct Provenance {
   Verdict verdict = Verdict::plain;
   std::string reason;     // for the person and the guest; never holds the foreign credential
   std::size_t field = 0;  // swap: index of the field to replace
+  bool missing = false;   // refused, as there is no credential at all
 };
 
 // `form` is that of the rule's credential; none: the destination has no credential, and only the token is

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "egress/git.h"
 #include "egress/http_head.h"
 #include "egress/provenance.h"
 #include "policy/egress_policy.h"
@@ -33,6 +34,8 @@ struct RequestJudgement {
   bool foreign_credential = false;       // it is about whose credential it is
   std::size_t field = 0;                 // swap: index into the head's fields
   const CredentialForm* form = nullptr;  // swap; points into the context's credentials
+  bool challenge = false;                // refused, until the client authenticates as HTTP's Basic has it
+  std::optional<GitRequest> git;         // under a rule of Git; the commands of a push are still to be judged
 };
 
 RequestJudgement judge_inner_request(const RequestHead& head, const RequestContext& context);
