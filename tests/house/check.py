@@ -19,6 +19,7 @@ MAY_USE = {
     "guest-agent": {"base", "proto", "vsock"},
     "host/database": {"base"},
     "host/policy": {"base"},
+    "host/vault": {"base"},
     "host/events": {"base", "database"},
     "host/egress": {"base", "policy", "events"},
     "host/mounts": {"base", "vsock", "events", "database"},
@@ -29,20 +30,21 @@ MAY_USE = {
 HEADER_ROOM = {  # first folder of an include path -> the room it belongs to
     "base": "base", "proto": "proto", "vsock": "vsock", "images": "images", "hypervisor": "hypervisor",
     "guest_agent": "guest-agent", "guest-agent": "guest-agent", "events": "events", "mounts": "mounts",
-    "agent": "agent", "session": "session", "cli": "cli", "policy": "policy", "egress": "egress", "database": "database",
+    "agent": "agent", "session": "session", "cli": "cli", "policy": "policy", "vault": "vault", "egress": "egress", "database": "database",
 }
 TARGET_ROOM = {
     "anchorhold_base": "base", "anchorhold_secret": "base", "anchorhold_proto": "proto", "anchorhold_vsock": "vsock",
     "anchorhold_vsock_channel": "vsock", "anchorhold_images": "images", "anchorhold_hypervisor": "hypervisor",
     "anchorhold_guest": "guest-agent", "anchorhold_events": "events", "anchorhold_mounts": "mounts",
     "anchorhold_agent": "agent", "anchorhold_session": "session", "anchorhold_guest_client": "session",
-    "anchorhold_cli": "cli", "anchorhold_policy": "policy", "anchorhold_egress": "egress",
+    "anchorhold_cli": "cli", "anchorhold_policy": "policy", "anchorhold_vault": "vault", "anchorhold_egress": "egress",
     "anchorhold_egress_door": "egress", "anchorhold_egressd": "egress", "anchorhold_database": "database",
 }
 # (pattern, where it is allowed, why)
 FENCES = [
     (r"Create(Custom)?InsecureChannelFromFd|AddInsecureChannelFromFd", ["vsock/"], "only vsock turns a descriptor into a gRPC channel"),
     (r"#include <libvirt/", ["hypervisor/libvirt/"], "only the libvirt backend knows libvirt"),
+    (r"#include <libsecret/", ["host/vault/src/"], "only the vault knows the Secret Service"),
     (r"#include <Q[A-Z]", ["ui/"], "only ui knows Qt"),
     (r"\bVerifiedImage\s*\(", ["images/"], "a VerifiedImage is made by verification only"),
     (r"#include [<\"]tests/|#include \"fakes/", ["tests/"], "the product does not know its tests"),
