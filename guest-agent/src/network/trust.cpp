@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/files.h"
+#include "java_keystore.h"
 
 namespace anchorhold::guest {
 namespace {
@@ -10,7 +11,28 @@ namespace {
 constexpr std::string_view mark = "\n# Of this session:\n";
 constexpr std::string_view bundle_path = "etc/ssl/certs/ca-certificates.crt";
 constexpr std::string_view authority_path = "usr/local/share/ca-certificates/anchorhold-session.crt";
+constexpr std::string_view java_path = "etc/ssl/certs/java/cacerts";
+// OpenSSL looks here first when no variable says otherwise. Debian has nothing there: its OpenSSL goes by a
+// folder of links named after hashes.
+constexpr std::string_view openssl_path = "usr/lib/ssl/cert.pem";
 constexpr std::size_t max_bundle_bytes = 16 << 20;
+
+Status put(const std::filesystem::path& file, std::string_view text) {
+  std::error_code error;
+  std::filesystem::create_directories(file.parent_path(), error);
+  if (error) return fail_errno(error.value(), file.parent_path().string());
+  return write_file_atomic(file, text, 0644);
+}
+
+Status link_openssl(const std::filesystem::path& root) {
+  const auto link = root / openssl_path;
+  std::error_code error;
+  if (std::filesystem::exists(std::filesystem::symlink_status(link, error))) return {};
+  std::filesystem::create_directories(link.parent_path(), error);
+  std::filesystem::create_symlink("/" + std::string(bundle_path), link, error);
+  if (error) return fail_errno(error.value(), link.string());
+  return {};
+}
 
 }  // namespace
 
@@ -30,14 +52,11 @@ Status trust_authority(std::string_view authority_pem, const std::filesystem::pa
   std::string bundle;
   const auto path = root / bundle_path;
   if (std::filesystem::exists(path)) bundle = ANCHORHOLD_TRY(read_file(path, max_bundle_bytes));
-  for (const auto& [file, text] : {std::pair(root / authority_path, std::string(authority_pem)),
-                                   std::pair(path, bundle_with(bundle, authority_pem))}) {
-    std::error_code error;
-    std::filesystem::create_directories(file.parent_path(), error);
-    if (error) return fail_errno(error.value(), file.parent_path().string());
-    ANCHORHOLD_CHECK(write_file_atomic(file, text, 0644));
-  }
-  return {};
+  bundle = bundle_with(bundle, authority_pem);
+  ANCHORHOLD_CHECK(put(root / authority_path, authority_pem));
+  ANCHORHOLD_CHECK(put(path, bundle));
+  ANCHORHOLD_CHECK(put(root / java_path, java_keystore(certificates_in(bundle))));
+  return link_openssl(root);
 }
 
 std::map<std::string, std::string> network_environment(std::uint16_t proxy_port) {
@@ -56,6 +75,9 @@ std::map<std::string, std::string> network_environment(std::uint16_t proxy_port)
           {"REQUESTS_CA_BUNDLE", bundle},
           {"CURL_CA_BUNDLE", bundle},
           {"GIT_SSL_CAINFO", bundle},
+          {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", bundle},
+          {"AWS_CA_BUNDLE", bundle},
+          {"CARGO_HTTP_CAINFO", bundle},
           {"NODE_EXTRA_CA_CERTS", "/" + std::string(authority_path)}};
 }
 

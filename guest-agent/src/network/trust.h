@@ -12,12 +12,14 @@
 
 namespace anchorhold::guest {
 
-inline constexpr std::size_t max_authority_bytes = 64 << 10;
+inline constexpr std::size_t max_authority_bytes = 1 << 20;
 
 // `bundle` without what an earlier call added, with the authority added. Pure.
 std::string bundle_with(std::string_view bundle, std::string_view authority_pem);
 
-// The last one given is the one that is trusted. `root`: of the system.
+// What was given last is trusted, and nothing that was given before: the session's authority, then those that
+// the person trusts besides the system's. In the bundle of the system, in OpenSSL's default place, and in a
+// keystore for Java. `root`: of the system.
 Status trust_authority(std::string_view authority_pem, const std::filesystem::path& root = "/");
 
 // For every command that does not say otherwise.

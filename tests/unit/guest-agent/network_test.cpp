@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "network/connect_head.h"
 #include "network/dns_answer.h"
+#include "network/java_keystore.h"
 #include "network/names.h"
 #include "network/trust.h"
 
@@ -165,6 +166,25 @@ TEST(Trust, TheLastAuthorityIsTheOneThatIsTrusted) {
   EXPECT_EQ(*read_file(bundle, 4096), bundle_with("of the image\n", second));
   EXPECT_EQ(read_file(bundle, 4096)->find("first"), std::string::npos);
   EXPECT_FALSE(trust_authority("no certificate", root->path()));
+  // OpenSSL finds the bundle in its default place, Java what is in it.
+  EXPECT_EQ(std::filesystem::read_symlink(root->path() / "usr/lib/ssl/cert.pem"),
+            "/etc/ssl/certs/ca-certificates.crt");
+  EXPECT_TRUE(std::filesystem::exists(root->path() / "etc/ssl/certs/java/cacerts"));
+}
+
+TEST(Trust, JavaFindsTheCertificatesOfABundle) {
+  const std::string pem =
+      "# one\n-----BEGIN CERTIFICATE-----\nb25l\n-----END CERTIFICATE-----\n"
+      "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"
+      "-----BEGIN CERTIFICATE-----\ndHdv\n-----END CERTIFICATE-----\n-----BEGIN CERTIFICATE-----\nY3V0";
+  EXPECT_EQ(certificates_in(pem), (std::vector<std::string>{"one", "two"}));
+  std::string store = java_keystore({"one"});
+  const std::string expected(
+      "\xfe\xed\xfe\xed\0\0\0\2\0\0\0\1\0\0\0\2\0\x0b"
+      "authority-0\0\0\0\0\0\0\0\0\0\5X.509\0\0\0\3one",
+      51);
+  EXPECT_EQ(store.substr(0, expected.size()), expected);
+  EXPECT_EQ(store.size(), expected.size() + 20) << "a digest follows";
 }
 
 // A network on ports of its own whose host is this test.
