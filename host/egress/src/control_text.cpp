@@ -228,7 +228,7 @@ bool take_proxy(const Json& json, const char* key, std::optional<UpstreamProxy>&
          take(*found, "password", proxy->password);
 }
 
-constexpr std::string_view kind_names[] = {"bearer", "basic", "header"};
+constexpr std::string_view kind_names[] = {"bearer", "basic", "header", "aws-sigv4"};
 
 bool take_credentials(const Json& json, std::map<std::string, CredentialForm>& credentials) {
   auto found = json.find("credentials");
@@ -311,7 +311,8 @@ std::string encode_secret_request(const SecretRequest& request) {
   return dump({{"credential", request.credential},
                {"destination", request.destination.text()},
                {"method", cut(request.method)},
-               {"path", cut(request.path)}});
+               {"path", cut(request.path)},
+               {"scope", request.scope}});
 }
 
 Result<SecretRequest> parse_secret_request(std::uint64_t id, std::string_view payload) {
@@ -321,7 +322,7 @@ Result<SecretRequest> parse_secret_request(std::uint64_t id, std::string_view pa
   SecretRequest request{
       .id = id, .credential = {}, .destination = std::move(*destination), .method = {}, .path = {}};
   if (!take_short(json, "credential", request.credential) || !take_short(json, "method", request.method) ||
-      !take_short(json, "path", request.path))
+      !take_short(json, "path", request.path) || !take_short(json, "scope", request.scope))
     return malformed("request for a secret");
   return request;
 }

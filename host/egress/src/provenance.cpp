@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sodium.h>
 
+#include "egress/sigv4.h"
 #include "text.h"
 
 namespace anchorhold::egress {
@@ -128,6 +129,10 @@ bool is_token_in_place(const Field& field, const CredentialForm& form, std::stri
   if (form.kind == CredentialForm::Kind::header)
     return name == lower(form.header_name) && field.value == token;
   if (name != "authorization") return false;
+  if (form.kind == CredentialForm::Kind::aws_sigv4) {
+    auto authorization = parse_sigv4(field.value);
+    return authorization && *authorization && (*authorization)->access_key_id == token;
+  }
   if (form.kind == CredentialForm::Kind::bearer) {
     auto value = after_scheme(field.value, "bearer");
     if (!value) value = after_scheme(field.value, "token");  // as some clients of code hosts write it
@@ -193,6 +198,9 @@ Provenance judge_provenance(const RequestHead& head, const std::optional<Credent
   std::optional<std::size_t> place;
   for (std::size_t i = 0; i < head.fields.size(); ++i) {
     const Field& field = head.fields[i];
+    if (form->kind == CredentialForm::Kind::aws_sigv4 && field.value == token &&
+        lower(field.name) == "x-amz-security-token")
+      continue;  // as clients send it with temporary credentials; it is replaced with the signature
     if (is_token_in_place(field, *form, token)) {
       if (place)
         return refused(
@@ -227,6 +235,8 @@ std::string field_with_secret(const CredentialForm& form, std::string_view secre
       return fmt::format("Basic {}", base64(fmt::format("{}:{}", form.user, secret)));
     case CredentialForm::Kind::header:
       return std::string(secret);
+    case CredentialForm::Kind::aws_sigv4:
+      break;  // never stands in a field
   }
   return {};
 }

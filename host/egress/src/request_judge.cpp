@@ -51,8 +51,8 @@ RequestJudgement judge_inner_request(const RequestHead& head, const RequestConte
   if (rule && !rule->credential.empty()) {
     auto found = context.credentials.find(rule->credential);
     if (found == context.credentials.end())
-      return refused(fmt::format("the credential {} of the rule for {} ({}) is not there", rule->credential,
-                                 rule->host.text(), rule->source));
+      return refused(fmt::format("this session does not have the credential {} of the rule for {} ({})",
+                                 rule->credential, rule->host.text(), rule->source));
     if (!context.tls) return refused("a credential goes over TLS only");
     if (head.method == "TRACE") return refused("TRACE would send the credential back");
     found_form = &found->second;

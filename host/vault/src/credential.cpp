@@ -46,10 +46,11 @@ std::string checksum(std::string_view text) {
 Status check_texts(const Credential& credential) {
   const std::string& name = credential.name;
   if (name.empty() || name.size() > max_name || !all_of(name, "._-") || !all_of(name.substr(0, 1), ""))
-    return wrong("the name of a credential is 1 to 64 letters, digits, '.', '_' and '-', and begins with a "
-                 "letter or digit");
-  for (const std::string* text : {&credential.user, &credential.header, &credential.region,
-                                  &credential.service})
+    return wrong(
+        "the name of a credential is 1 to 64 letters, digits, '.', '_' and '-', and begins with a "
+        "letter or digit");
+  for (const std::string* text :
+       {&credential.user, &credential.header, &credential.region, &credential.service})
     if (text->size() > max_text ||
         std::any_of(text->begin(), text->end(), [](char c) { return c <= 0x20 || c >= 0x7f; }))
       return wrong("user, header, region and service are at most 256 visible ASCII characters");
@@ -66,10 +67,20 @@ Status check_texts(const Credential& credential) {
 bool may_hold_a_secret(std::string header) {
   std::transform(header.begin(), header.end(), header.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  constexpr std::string_view never[] = {"host",    "content-length",  "transfer-encoding", "connection",
-                                        "te",      "trailer",         "upgrade",           "expect",
-                                        "cookie",  "accept-encoding", "keep-alive",        "proxy-connection",
-                                        "referer", "proxy-authorization"};
+  constexpr std::string_view never[] = {"host",
+                                        "content-length",
+                                        "transfer-encoding",
+                                        "connection",
+                                        "te",
+                                        "trailer",
+                                        "upgrade",
+                                        "expect",
+                                        "cookie",
+                                        "accept-encoding",
+                                        "keep-alive",
+                                        "proxy-connection",
+                                        "referer",
+                                        "proxy-authorization"};
   return std::find(std::begin(never), std::end(never), header) == std::end(never);
 }
 
@@ -103,7 +114,7 @@ Status complete(Credential& credential) {
     return kind == Kind::header
                ? wrong("a credential of kind header needs the header's name", "give it with --header")
                : wrong(fmt::format("a credential of kind {} has no header of its own", to_string(kind)));
-  if (kind == Kind::header && (!all_of(credential.header, "!#$%&'*+-.^_`|~") || // RFC 9110 5.6.2
+  if (kind == Kind::header && (!all_of(credential.header, "!#$%&'*+-.^_`|~") ||  // RFC 9110 5.6.2
                                !may_hold_a_secret(credential.header)))
     return wrong(fmt::format("'{}' is no header that a secret can stand in", credential.header));
   if (kind != Kind::aws_sigv4 && (!credential.region.empty() || !credential.service.empty()))

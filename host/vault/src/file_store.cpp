@@ -24,8 +24,9 @@ Result<std::string> read_private(const std::filesystem::path& path, std::size_t 
   bool open = stat(path.c_str(), &info) != 0 || info.st_uid != geteuid() || (info.st_mode & 077) != 0;
   if (!open) return text;
   wipe(*text);
-  return fail(ErrorCode::failed_precondition, fmt::format("others can read {}", path.string()),
-              fmt::format("make it yours alone (chmod 600 {}), and take its secrets for known", path.string()));
+  return fail(
+      ErrorCode::failed_precondition, fmt::format("others can read {}", path.string()),
+      fmt::format("make it yours alone (chmod 600 {}), and take its secrets for known", path.string()));
 }
 
 class FileStore final : public SecretStore {
@@ -125,9 +126,10 @@ Result<Secret> FileStore::passphrase(bool fresh) {
     return Secret(std::move(*text));
   }
   if (!spec_.ask)
-    return fail(ErrorCode::failed_precondition,
-                fmt::format("{} is protected by a passphrase, and nobody is there to give it", file().string()),
-                "name a file that holds it in ANCHORHOLD_VAULT_PASSPHRASE_FILE, or run this on a terminal");
+    return fail(
+        ErrorCode::failed_precondition,
+        fmt::format("{} is protected by a passphrase, and nobody is there to give it", file().string()),
+        "name a file that holds it in ANCHORHOLD_VAULT_PASSPHRASE_FILE, or run this on a terminal");
   return spec_.ask(fresh);
 }
 

@@ -164,10 +164,10 @@ Result<std::unique_ptr<SecretStore>> open_secret_service() {
     g_dbus_connection_set_exit_on_close(connection, FALSE);
   }
   // Answers at once when it runs; starts it when the bus knows how.
-  GVariant* started = g_dbus_connection_call_sync(
-      connection, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus",
-      "StartServiceByName", g_variant_new("(su)", bus_name, 0u), G_VARIANT_TYPE("(u)"),
-      G_DBUS_CALL_FLAGS_NONE, start_limit_ms, nullptr, &error);
+  GVariant* started = g_dbus_connection_call_sync(connection, "org.freedesktop.DBus", "/org/freedesktop/DBus",
+                                                  "org.freedesktop.DBus", "StartServiceByName",
+                                                  g_variant_new("(su)", bus_name, 0u), G_VARIANT_TYPE("(u)"),
+                                                  G_DBUS_CALL_FLAGS_NONE, start_limit_ms, nullptr, &error);
   if (!started) {
     std::string why = error->message;
     g_clear_error(&error);

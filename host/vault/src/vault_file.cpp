@@ -82,8 +82,9 @@ Result<Secret> derive(const VaultHeader& header, const Secret& material) {
   if (crypto_pwhash(bytes_of(key), key.size(), words.data(), words.size(), header.salt.data(),
                     header.operations, static_cast<std::size_t>(header.memory),
                     crypto_pwhash_ALG_ARGON2ID13) != 0)
-    return fail(ErrorCode::resource_exhausted,
-                fmt::format("there are no {} MiB of memory to check the passphrase with", header.memory >> 20));
+    return fail(
+        ErrorCode::resource_exhausted,
+        fmt::format("there are no {} MiB of memory to check the passphrase with", header.memory >> 20));
   return key;
 }
 
@@ -177,9 +178,9 @@ Result<Entries> open_vault(std::string_view file, const Secret& key) {
   std::string_view cipher = file.substr(vault_header_bytes);
   Secret plain = Secret::zeros(cipher.size());
   unsigned long long size = 0;
-  if (crypto_aead_xchacha20poly1305_ietf_decrypt(
-          bytes_of(plain), &size, nullptr, bytes_of(cipher), cipher.size(), bytes_of(file),
-          vault_header_bytes, header.nonce.data(), bytes_of(key.expose())) != 0)
+  if (crypto_aead_xchacha20poly1305_ietf_decrypt(bytes_of(plain), &size, nullptr, bytes_of(cipher),
+                                                 cipher.size(), bytes_of(file), vault_header_bytes,
+                                                 header.nonce.data(), bytes_of(key.expose())) != 0)
     return damaged("its bytes are not those that were written");
   return parse_entries(plain.expose().substr(0, static_cast<std::size_t>(size)));
 }

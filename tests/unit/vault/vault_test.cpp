@@ -115,8 +115,13 @@ TEST_F(VaultTest, APassphraseIsAskedForOnceAndAWrongOneOpensNothing) {
 
 TEST_F(VaultTest, DamageIsSaidWithItsFileAndWhatToDoAndNothingIsChanged) {
   ASSERT_TRUE(add(*open(), "github", "ghp_0123456789"));
-  for (const auto& [file, at] : {std::pair{"secrets", 9}, {"secrets", 60}, {"secrets", 70}, {"secrets", 200},
-                                 {"credentials", 40}, {"credentials", 120}, {"key", 5}}) {
+  for (const auto& [file, at] : {std::pair{"secrets", 9},
+                                 {"secrets", 60},
+                                 {"secrets", 70},
+                                 {"secrets", 200},
+                                 {"credentials", 40},
+                                 {"credentials", 120},
+                                 {"key", 5}}) {
     change_byte(file, at);
     auto vault = open();
     auto secret = vault->secret("github");

@@ -89,7 +89,7 @@ Awaitable<void> GuestConnection::intercept(ClientHello hello) {
   opened_ = true;
   std::vector<std::string> protocols;
   for (const std::string& protocol : hello.protocols)
-    if (protocol == "http/1.1" || protocol == "h2") protocols.push_back(protocol);
+    if (protocol == "http/1.1" || (protocol == "h2" && !decided_.signs())) protocols.push_back(protocol);
   auto refused = co_await secure_server(protocols);
   if (refused) {
     co_await explain_inside(std::move(*refused), hello);

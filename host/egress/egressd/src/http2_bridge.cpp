@@ -213,6 +213,12 @@ void Http2Bridge::judge(const Shared& exchange) {
 void Http2Bridge::go_on(const Shared& exchange, RequestJudgement judgement, Decided decided) {
   const auto& configuration = *decided.configuration;
   bool swap = judgement.verdict == RequestJudgement::Verdict::swap;
+  if (swap && judgement.form->kind == CredentialForm::Kind::aws_sigv4) {
+    // Such connections speak HTTP/1.1; this one began before the credential was of that kind.
+    refuse(exchange, 403,
+           connection_.report_of(EventKind::deny, "requests are signed again over HTTP/1.1 only"));
+    return;
+  }
   if (!swap) exchange->up.filter = watch_for_token(configuration.session_token);
   if (exchange->push) {
     std::string held = std::move(exchange->held);

@@ -7,6 +7,7 @@
 
 #include "base/secret.h"
 #include "egress/forward.h"
+#include "git_judge.h"
 #include "refusal.h"
 #include "relay.h"
 
@@ -170,9 +171,13 @@ Awaitable<bool> HttpExchange::prepare(RequestHead& head, Outgoing& outgoing) {
   bool admitted = true;
   if (judgement.git) admitted = co_await admit_git(head, decided, *judgement.git, outgoing.push);
   if (!admitted) co_return false;
-  if (judgement.verdict == RequestJudgement::Verdict::swap &&
-      !co_await swap_secret(head, judgement, outgoing))
-    co_return false;
+  bool swap = judgement.verdict == RequestJudgement::Verdict::swap;
+  bool again = swap && judgement.form->kind == CredentialForm::Kind::aws_sigv4;
+  if (again)
+    swap = co_await sign(head, outgoing);
+  else if (swap)
+    swap = co_await swap_secret(head, judgement, outgoing);
+  if (!swap && judgement.verdict == RequestJudgement::Verdict::swap) co_return false;
   outgoing.websocket = head.upgrade == "websocket" && head.method == "GET";
   ForwardedRequest how{.scheme_port = scheme_port(), .proxy_authorization = {}};
   how.websocket = outgoing.websocket;
@@ -182,18 +187,24 @@ Awaitable<bool> HttpExchange::prepare(RequestHead& head, Outgoing& outgoing) {
     how.proxy_authorization = proxy_authorization(*connection_.through_);
   }
   outgoing.text = forward_request(head, how);
-  if (outgoing.credential) wipe(head.fields[judgement.field].value);
+  if (again) {
+    for (Field& field : head.fields)
+      if (is_named(field, "authorization") || is_named(field, "x-amz-security-token")) wipe(field.value);
+  } else if (outgoing.credential) {
+    wipe(head.fields[judgement.field].value);
+  }
   co_return true;
 }
 
-Awaitable<bool> HttpExchange::swap_secret(RequestHead& head, const RequestJudgement& judgement,
-                                          Outgoing& outgoing) {
+// The secret that the rule's credential has, once its use is recorded; otherwise the guest has its answer.
+Awaitable<std::optional<std::string>> HttpExchange::secret_for(const RequestHead& head, std::string scope) {
   Decided decided = connection_.decided_;
   SecretRequest request{.id = 0,
                         .credential = decided.decision.rule->credential,
                         .destination = head.destination,
                         .method = head.method,
-                        .path = head.path};
+                        .path = head.path,
+                        .scope = std::move(scope)};
   std::string name = request.credential;
   auto secret = co_await connection_.proxy_.host().secret(std::move(request));
   EventReport report = connection_.report_of(EventKind::credential_use, {});
@@ -204,22 +215,28 @@ Awaitable<bool> HttpExchange::swap_secret(RequestHead& head, const RequestJudgem
     report.kind = EventKind::deny;
     report.cause = fmt::format("the credential {} could not be had: {}", name, secret.error().message);
     co_await refuse_request(head, 403, std::move(report));
-    co_return false;
+    co_return std::nullopt;
   }
   bool recorded = co_await connection_.record(report);
-  if (recorded) {
-    std::string& value = head.fields[judgement.field].value;
-    value = field_with_secret(*judgement.form, *secret);
-    outgoing.secret_patterns = secret_patterns(*secret, value);
-    outgoing.credential = true;
-  }
+  if (recorded) co_return std::move(*secret);
   wipe(*secret);
-  if (!recorded) {
-    report.kind = EventKind::deny;
-    report.cause = "the use of a credential must be recorded, and was not";
-    co_await refuse_request(head, 403, std::move(report));
-  }
-  co_return recorded;
+  report.kind = EventKind::deny;
+  report.cause = "the use of a credential must be recorded, and was not";
+  co_await refuse_request(head, 403, std::move(report));
+  co_return std::nullopt;
+}
+
+Awaitable<bool> HttpExchange::swap_secret(RequestHead& head, const RequestJudgement& judgement,
+                                          Outgoing& outgoing) {
+  std::string scope;
+  std::optional<std::string> secret = co_await secret_for(head, std::move(scope));
+  if (!secret) co_return false;
+  std::string& value = head.fields[judgement.field].value;
+  value = field_with_secret(*judgement.form, *secret);
+  outgoing.secret_patterns = secret_patterns(*secret, value);
+  outgoing.credential = true;
+  wipe(*secret);
+  co_return true;
 }
 
 // Sent on the connection there is; on a new one when that one had served before and ended meanwhile.

@@ -51,6 +51,9 @@ class HttpExchange {
                             const std::optional<GitPush>& push);
   Awaitable<void> refuse_push(const RequestHead& head, EventReport report, std::string answer);
   Awaitable<bool> prepare(RequestHead& head, Outgoing& outgoing);
+  Awaitable<std::optional<std::string>> secret_for(const RequestHead& head, std::string scope);
+  Awaitable<std::optional<std::string>> hash_of_body(RequestHead& head);
+  Awaitable<bool> sign(RequestHead& head, Outgoing& outgoing);
   Awaitable<bool> swap_secret(RequestHead& head, const RequestJudgement& judgement, Outgoing& outgoing);
   Awaitable<bool> transfer(Outgoing& outgoing);
   Awaitable<bool> send_head(Outgoing& outgoing);

@@ -27,6 +27,12 @@ struct Decided {
   bool allowed() const { return decision.action == policy::EgressAction::allow; }
   bool inspecting() const { return decision.rule && decision.rule->inspecting(); }
   bool tunnel_only() const { return decision.rule && decision.rule->tunnel_only; }
+  // Its requests are signed again.
+  bool signs() const {
+    if (!decision.rule || decision.rule->credential.empty()) return false;
+    auto found = configuration->credentials.find(decision.rule->credential);
+    return found != configuration->credentials.end() && found->second.kind == CredentialForm::Kind::aws_sigv4;
+  }
 };
 
 // What is known of a request when its destination is decided.

@@ -16,9 +16,10 @@ namespace anchorhold::egress {
 // Where the credential of a destination stands in a request.
 struct CredentialForm {
   enum class Kind {
-    bearer,  // Authorization: Bearer SECRET
-    basic,   // Authorization: Basic base64(user:SECRET); the token may be the user name or the password
-    header,  // header_name: SECRET
+    bearer,     // Authorization: Bearer SECRET
+    basic,      // Authorization: Basic base64(user:SECRET); the token may be the user name or the password
+    header,     // header_name: SECRET
+    aws_sigv4,  // Authorization: AWS4-HMAC-SHA256 Credential=TOKEN/…; the request is signed again (sigv4.h)
   };
   Kind kind = Kind::bearer;
   std::string header_name;  // header only, such as "x-api-key"

@@ -37,7 +37,8 @@ struct SecretRequest {
   std::string credential;  // its name in the vault
   policy::Destination destination;
   std::string method;
-  std::string path;  // without the query
+  std::string path;     // without the query
+  std::string scope{};  // aws_sigv4: what a key is wanted for (sigv4.h), in place of the secret; else empty
 };
 
 }  // namespace anchorhold::egress

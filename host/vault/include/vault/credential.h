@@ -32,7 +32,8 @@ struct Credential {
   std::string header;   // header: its name
   std::string region;   // aws_sigv4: the only one it signs for; empty: any
   std::string service;  // likewise
-  std::vector<std::string> variables;  // in which the guest gets its token; empty: those its hosts are known by
+  std::vector<std::string>
+      variables;  // in which the guest gets its token; empty: those its hosts are known by
   Store store = Store::file;
   std::int64_t created = 0;  // seconds since 1970
   std::int64_t tested = 0;   // the last time; 0: never

@@ -29,8 +29,8 @@ class SecretStore {
 using AskPassphrase = std::function<Result<Secret>(bool fresh)>;
 
 struct FileStoreSpec {
-  std::filesystem::path folder;  // holds `secrets` and `key`
-  AskPassphrase ask;             // none: nobody is there to ask
+  std::filesystem::path folder;           // holds `secrets` and `key`
+  AskPassphrase ask;                      // none: nobody is there to ask
   std::filesystem::path passphrase_file;  // empty: none; else it is read, and nobody is asked
   bool new_with_passphrase = false;       // for a file that is not there yet
   PassphraseCost cost = PassphraseCost::moderate;

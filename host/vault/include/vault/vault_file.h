@@ -1,10 +1,10 @@
 // The encrypted file of secrets, as bytes. Pure but for random numbers.
 //
 // 88 bytes that are not secret, numbers little-endian: "ANCHVLT1"; u32 how the key is made (1 passphrase, 2
-// login key); u32 0; u64 and u64 Argon2id's operations and bytes of memory (0 for a login key); 16 bytes salt;
-// 16 bytes by which the right key is known; 24 bytes nonce. Then XChaCha20-Poly1305 over the entries, padded
-// to 4 KiB so that the length says little; the 88 bytes are authenticated with it. An entry is a u16 length
-// and a name, a u32 length and a secret; a name of length 0 ends them.
+// login key); u32 0; u64 and u64 Argon2id's operations and bytes of memory (0 for a login key); 16 bytes
+// salt; 16 bytes by which the right key is known; 24 bytes nonce. Then XChaCha20-Poly1305 over the entries,
+// padded to 4 KiB so that the length says little; the 88 bytes are authenticated with it. An entry is a u16
+// length and a name, a u32 length and a secret; a name of length 0 ends them.
 #pragma once
 
 #include <array>
@@ -46,8 +46,8 @@ using Entries = std::map<std::string, Secret>;
 // data_loss for what is no header of ours, or asks for more work than any of ours does.
 Result<VaultHeader> parse_vault_header(std::string_view file);
 
-// A header with a fresh salt, and the key that belongs to it. `material` is the passphrase, or the 32 bytes of
-// a login key.
+// A header with a fresh salt, and the key that belongs to it. `material` is the passphrase, or the 32 bytes
+// of a login key.
 struct VaultKey {
   VaultHeader header;
   Secret key;
