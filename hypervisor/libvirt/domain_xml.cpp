@@ -11,6 +11,10 @@ namespace {
 constexpr unsigned translation_cache_mib = 256;
 // Entropy for the guest: enough to boot, too little to keep the host busy.
 constexpr unsigned random_bytes_per_second = 65536;
+// QEMU's emulated local APIC counts nanoseconds (hw/intc/apic.c). Guest kernels of ours take the rate from
+// the command line instead of measuring it, which a processor that is not run for 100 ms gets wrong
+// (images/kernel/lapic_timer.c); others ignore the word.
+constexpr unsigned emulated_lapic_timer_khz = 1'000'000;
 // On the first PCI bus, away from the numbers that libvirt gives out from below.
 constexpr const char* vsock_pci_address = "bus=pcie.0,addr=0x1e";
 
@@ -183,8 +187,10 @@ std::string kernel_command_line(const MachineSpec& spec, const XmlOptions& optio
   // Warnings and worse only: each byte on the serial port leaves the guest, which costs a boot up to a second
   // where that is slow. A panic resets the machine at once, which ends it.
   std::string line = "console=ttyS0 loglevel=5 panic=-1";
-  if (options.acceleration == Acceleration::emulation && options.tsc_khz)
-    line += fmt::format(" tsc_early_khz={} tsc=reliable", *options.tsc_khz);
+  if (options.acceleration == Acceleration::emulation) {
+    if (options.tsc_khz) line += fmt::format(" tsc_early_khz={} tsc=reliable", *options.tsc_khz);
+    line += fmt::format(" lapic_timer_khz={}", emulated_lapic_timer_khz);
+  }
   for (const auto& word : spec.kernel_words) line += " " + word;
   return line;
 }

@@ -60,39 +60,44 @@ std::uint64_t tsc_khz() {
   return static_cast<std::uint64_t>(static_cast<double>(ticks) * 1e6 / static_cast<double>(nanoseconds));
 }
 
+std::string kernel_words() {
+  return fmt::format(
+      "console=ttyS0 quiet panic=-1 reboot=t pci=off tsc=reliable tsc_early_khz={} lapic_timer_khz=1000000",
+      tsc_khz());
+}
+
 std::vector<std::string> machine_arguments(const std::filesystem::path& qemu,
                                            const std::filesystem::path& kernel,
                                            const std::filesystem::path& folder) {
   auto in_folder = [&](const char* name) { return (folder / name).string(); };
-  return {
-      qemu.string(),
-      "-M",
-      "microvm,rtc=on,memory-backend=m",
-      "-accel",
-      "tcg",
-      "-cpu",
-      "max",
-      "-m",
-      "192",
-      "-object",
-      "memory-backend-memfd,id=m,size=192M,share=on",
-      "-nodefaults",
-      "-no-user-config",
-      "-display",
-      "none",
-      "-no-reboot",
-      "-serial",
-      "file:" + in_folder("console"),
-      "-kernel",
-      kernel.string(),
-      "-initrd",
-      in_folder("initrd"),
-      "-append",
-      fmt::format("console=ttyS0 quiet panic=-1 reboot=t pci=off tsc=reliable tsc_early_khz={}", tsc_khz()),
-      "-chardev",
-      "socket,id=v,path=" + in_folder("v"),
-      "-device",
-      "vhost-user-vsock-device,chardev=v"};
+  return {qemu.string(),
+          "-M",
+          "microvm,rtc=on,memory-backend=m",
+          "-accel",
+          "tcg",
+          "-cpu",
+          "max",
+          "-m",
+          "192",
+          "-object",
+          "memory-backend-memfd,id=m,size=192M,share=on",
+          "-nodefaults",
+          "-no-user-config",
+          "-display",
+          "none",
+          "-no-reboot",
+          "-serial",
+          "file:" + in_folder("console"),
+          "-kernel",
+          kernel.string(),
+          "-initrd",
+          in_folder("initrd"),
+          "-append",
+          kernel_words(),
+          "-chardev",
+          "socket,id=v,path=" + in_folder("v"),
+          "-device",
+          "vhost-user-vsock-device,chardev=v"};
 }
 
 }  // namespace anchorhold::vsock::testing

@@ -12,8 +12,11 @@ namespace anchorhold::vsock::testing {
 std::string initrd_with_init(const std::filesystem::path& program);
 // Along PATH; empty when it is not there.
 std::filesystem::path find_program(const std::string& name);
-// The rate of the time stamp counter, which the guest cannot measure under emulation.
+// The rate of the time stamp counter.
 std::uint64_t tsc_khz();
+// The kernel's command line for it. It has the rates of the clocks, which a guest cannot measure under
+// emulation.
+std::string kernel_words();
 // A microvm under emulation with the folder's "initrd", its vsock device served at the folder's socket "v",
 // and its console in the folder's file "console".
 std::vector<std::string> machine_arguments(const std::filesystem::path& qemu,

@@ -115,9 +115,11 @@ TEST(DomainXml, HoldsTheBoundariesInEveryMachine) {
   }
 }
 
-TEST(DomainXml, GivesTheClockRateToEmulatedGuestsOnly) {
-  EXPECT_THAT(kernel_command_line(small_spec(), emulated()), HasSubstr("tsc_early_khz=2596122 tsc=reliable"));
-  EXPECT_THAT(kernel_command_line(small_spec(), accelerated()), Not(HasSubstr("tsc")));
+TEST(DomainXml, GivesTheClockRatesToEmulatedGuestsOnly) {
+  EXPECT_THAT(kernel_command_line(small_spec(), emulated()),
+              HasSubstr("tsc_early_khz=2596122 tsc=reliable lapic_timer_khz=1000000"));
+  EXPECT_THAT(kernel_command_line(small_spec(), accelerated()),
+              Not(testing::AnyOf(HasSubstr("tsc"), HasSubstr("lapic"))));
   XmlOptions unknown = emulated();
   unknown.tsc_khz.reset();
   EXPECT_THAT(kernel_command_line(small_spec(), unknown), Not(HasSubstr("tsc")));
