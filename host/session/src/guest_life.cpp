@@ -1,7 +1,10 @@
 #include "guest_life.h"
 
+#include <algorithm>
 #include <deque>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <vector>
 
 #include "base/files.h"
 #include "base/units.h"
@@ -34,6 +37,13 @@ std::string describe(const hypervisor::MachineExit& exit) {
   return with_detail("the virtual machine ended");
 }
 
+// The kernel's words for it (arch/x86/kernel/{traps,dumpstack}.c, arch/x86/mm/fault.c, kernel/panic.c).
+bool begins_oops(std::string_view line) {
+  constexpr std::string_view beginnings[] = {
+      "BUG: ", "Oops: ", "general protection fault", "invalid opcode: ", "divide error: ", "Kernel panic"};
+  return std::ranges::any_of(beginnings, [&](std::string_view text) { return line.find(text) != line.npos; });
+}
+
 // Whether the guest's own last words can explain the end.
 bool console_explains(hypervisor::ExitCause cause) {
   return cause == hypervisor::ExitCause::guest_reset || cause == hypervisor::ExitCause::guest_shutdown;
@@ -41,14 +51,21 @@ bool console_explains(hypervisor::ExitCause cause) {
 
 }  // namespace
 
-std::string console_tail(const std::filesystem::path& console, std::size_t max_lines) {
+std::string console_excerpt(const std::filesystem::path& console, std::size_t max_lines) {
   auto text = read_file(console, max_console_bytes);
   if (!text) return {};
-  std::deque<std::string> lines;
+  std::vector<std::string> oops;  // how it begins
+  std::deque<std::string> last;   // after that, or of everything
   std::string line;
   auto finish_line = [&] {
-    if (!line.empty()) lines.push_back(line);
-    if (lines.size() > max_lines) lines.pop_front();
+    if (line.empty()) return;
+    if (oops.empty() && begins_oops(line)) last.clear();
+    if (oops.size() < max_lines && (!oops.empty() || begins_oops(line))) {
+      oops.push_back(line);
+    } else {
+      last.push_back(line);
+      if (last.size() > max_lines) last.pop_front();
+    }
     line.clear();
   };
   for (unsigned char byte : *text) {
@@ -59,9 +76,9 @@ std::string console_tail(const std::filesystem::path& console, std::size_t max_l
     }
   }
   finish_line();
-  std::string tail;
-  for (const auto& each : lines) tail += (tail.empty() ? "" : " | ") + each;
-  return tail;
+  if (oops.empty()) return fmt::format("{}", fmt::join(last, " | "));
+  if (last.empty()) return fmt::format("{}", fmt::join(oops, " | "));
+  return fmt::format("{} | ... | {}", fmt::join(oops, " | "), last.back());
 }
 
 void GuestLife::stream_arrived(UniqueFd stream) {
@@ -96,7 +113,7 @@ void GuestLife::machine_ended(const hypervisor::MachineExit& exit) {
   if (stopping_ || cause_) return;
   std::string text = describe(exit);
   if (console_explains(exit.cause)) {
-    if (std::string tail = console_tail(console_); !tail.empty()) text += "; its last words: " + tail;
+    if (std::string tail = console_excerpt(console_); !tail.empty()) text += "; its console says: " + tail;
   }
   lose(lock, std::move(text));
 }
@@ -138,10 +155,10 @@ Result<UniqueFd> GuestLife::wait_for_stream(std::chrono::milliseconds limit, std
   }
   if (cause_) return fail(ErrorCode::unavailable, *cause_);
   if (stop.stop_requested()) return fail(ErrorCode::cancelled, "the start was stopped");
-  std::string tail = console_tail(console_);
+  std::string tail = console_excerpt(console_);
   return fail(ErrorCode::deadline_exceeded,
               fmt::format("the guest did not report within {}{}", to_string(limit),
-                          tail.empty() ? "; it printed nothing" : "; its last words: " + tail),
+                          tail.empty() ? "; it printed nothing" : "; its console says: " + tail),
               "look whether this computer is overloaded, and at: anchorhold doctor");
 }
 

@@ -63,7 +63,8 @@ class GuestLife {
   std::function<void(const std::string&)> on_lost_;
 };
 
-// The last lines that the guest printed, for an error message; empty when there are none.
-std::string console_tail(const std::filesystem::path& console, std::size_t max_lines = 8);
+// What the guest printed, for an error message: the beginning of a kernel's oops when there is one, else the
+// last lines; empty when there are none.
+std::string console_excerpt(const std::filesystem::path& console, std::size_t max_lines = 8);
 
 }  // namespace anchorhold::session

@@ -87,8 +87,21 @@ TEST_F(GuestLifeTest, ALimitNamesTheConsolesEnd) {
 TEST_F(GuestLifeTest, TheConsolesEndIsShortAndHarmless) {
   std::ofstream(console_) << std::string(100'000, 'x') << "\n\x1b[2J\xff\xfe hidden\r\n\n";
   for (int i = 0; i < 100; ++i) std::ofstream(console_, std::ios::app) << "line " << i << "\n";
-  EXPECT_EQ(console_tail(console_, 2), "line 98 | line 99");
-  EXPECT_EQ(console_tail(folder_.path() / "none"), "");
+  EXPECT_EQ(console_excerpt(console_, 2), "line 98 | line 99");
+  EXPECT_EQ(console_excerpt(folder_.path() / "none"), "");
+}
+
+TEST_F(GuestLifeTest, AnOopsIsShownFromItsBeginning) {
+  std::ofstream out(console_);
+  out << "booting\n[    0.9] BUG: unable to handle page fault for address: ffff\n[    0.9] #PF: supervisor "
+         "read\n";
+  for (int i = 0; i < 60; ++i) out << "[    0.9]  ? a_function+0x12/0x40\n";
+  out << "[    0.9] Kernel panic - not syncing: Fatal exception in interrupt\n";
+  out.close();
+  EXPECT_EQ(
+      console_excerpt(console_, 2),
+      "[    0.9] BUG: unable to handle page fault for address: ffff | [    0.9] #PF: supervisor read | ... | "
+      "[    0.9] Kernel panic - not syncing: Fatal exception in interrupt");
 }
 
 }  // namespace
