@@ -9,14 +9,10 @@
 #include "base/files.h"
 #include "base/id.h"
 #include "hypervisor/libvirt.h"
+#include "test_image.h"
 
 namespace anchorhold::testing {
 namespace {
-
-std::string image_name() {
-  const char* name = std::getenv("ANCHORHOLD_TEST_IMAGE");
-  return name != nullptr ? name : "";
-}
 
 Result<images::VerifiedImage> verify(const std::string& name) {
   auto store = ANCHORHOLD_TRY(images::ImageStore::open_default());
@@ -41,11 +37,7 @@ RealGuest::~RealGuest() {
 }
 
 std::string RealGuest::why_not() {
-  if (image_name().empty()) return "ANCHORHOLD_TEST_IMAGE names no image: no guest is started";
-  auto store = images::ImageStore::open_default();
-  if (!store) return store.error().message;
-  auto manifest = store->read_manifest(image_name());
-  return manifest ? std::string() : manifest.error().message;
+  return test_image() ? "" : no_test_image;
 }
 
 Result<std::unique_ptr<RealGuest>> RealGuest::boot(RealGuestOptions options) {
@@ -53,7 +45,7 @@ Result<std::unique_ptr<RealGuest>> RealGuest::boot(RealGuestOptions options) {
   session::SessionSpec spec;
   spec.id = SessionId(new_short_id());
   spec.grants = std::move(options.grants);
-  spec.guest.image = image_name();
+  spec.guest.image = test_image()->name;
   spec.guest.cpus = options.cpus;
   spec.guest.memory = options.memory;
   session::SessionParts parts{

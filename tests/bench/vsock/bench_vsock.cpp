@@ -19,6 +19,7 @@
 #include "base/seal.h"
 #include "front_end.h"
 #include "machine.h"
+#include "test_image.h"
 #include "vsock/device.h"
 
 using namespace anchorhold;
@@ -219,13 +220,12 @@ Figures guest_figures(const std::filesystem::path& kernel, const std::filesystem
 int main() try {
   print("socket pair", socket_pair_figures());
   print("device, front end here", front_end_figures());
-  const char* image = std::getenv("ANCHORHOLD_TEST_IMAGE");
-  auto kernel = std::filesystem::path(image ? image : "") / "vmlinux";
+  const auto& image = anchorhold::testing::test_image();
   auto qemu = find_program("qemu-system-x86_64");
-  if (image && std::filesystem::exists(kernel) && !qemu.empty()) {
-    print("device, real guest (TCG)", guest_figures(kernel, qemu));
+  if (image && !qemu.empty()) {
+    print("device, real guest (TCG)", guest_figures(image->kernel, qemu));
   } else {
-    std::printf("no guest: ANCHORHOLD_TEST_IMAGE names no folder with a kernel, or QEMU is not installed\n");
+    std::printf("no guest: ANCHORHOLD_TEST_IMAGE names no image, or QEMU is not installed\n");
   }
   return 0;
 } catch (const std::exception& error) {

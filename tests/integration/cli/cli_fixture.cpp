@@ -9,36 +9,10 @@
 
 #include "base/fd.h"
 #include "base/paths.h"
-#include "images/build.h"
-#include "images/store.h"
+#include "test_image.h"
 
 namespace anchorhold::cli {
 namespace {
-
-struct TestImage {
-  std::filesystem::path store;
-  std::filesystem::path keys;
-  std::string name;
-};
-
-// A name in the person's store, or the folder of an image in another store.
-std::optional<TestImage> find_test_image() {
-  const char* variable = std::getenv("ANCHORHOLD_TEST_IMAGE");
-  if (!variable || !*variable) return std::nullopt;
-  std::filesystem::path named(variable);
-  auto keys = images::default_key_folder();
-  auto store = images::ImageStore::open_default();
-  if (!keys || !store) return std::nullopt;
-  TestImage image{store->root(), *keys, named.filename().string()};
-  if (named.has_parent_path()) image.store = named.parent_path().parent_path();
-  if (!std::filesystem::exists(image.store / "images" / image.name / "manifest.json")) return std::nullopt;
-  return image;
-}
-
-const std::optional<TestImage>& test_image() {
-  static const std::optional<TestImage> image = find_test_image();
-  return image;
-}
 
 int shell_status(ExitStatus status) {
   return status.signal != 0 ? 128 + status.signal : status.code;
@@ -113,10 +87,11 @@ void CliTest::SetUp() {
   for (const char* name : {"cache/anchorhold", "config/anchorhold", "state", "run", "data", "home"})
     std::filesystem::create_directories(home() / name);
   std::filesystem::permissions(home() / "run", std::filesystem::perms::owner_all);
-  if (!test_image()) return;
-  image_ = test_image()->name;
-  std::filesystem::create_directory_symlink(test_image()->store, home() / "cache/anchorhold/images");
-  std::filesystem::create_directory_symlink(test_image()->keys, home() / "config/anchorhold/image-keys");
+  const auto& image = testing::test_image();
+  if (!image) return;
+  image_ = image->name;
+  std::filesystem::create_directory_symlink(image->store, home() / "cache/anchorhold/images");
+  std::filesystem::create_directory_symlink(image->keys, home() / "config/anchorhold/image-keys");
   // What libvirt found out about QEMU, which takes seconds, is the same for everybody.
   if (auto cache = cache_directory()) {
     std::filesystem::create_directories(*cache / "libvirt");
@@ -125,7 +100,7 @@ void CliTest::SetUp() {
 }
 
 bool CliTest::have_image() {
-  return test_image().has_value();
+  return testing::test_image().has_value();
 }
 
 std::string CliTest::program() {
@@ -164,6 +139,15 @@ Running CliTest::start_program(const std::vector<std::string>& argv,
   EXPECT_TRUE(child) << child.error().message;
   return Running(std::move(*child), std::move(input.write_end), std::move(output.read_end),
                  std::move(errors.read_end));
+}
+
+Running CliTest::start_in_private_network(const std::vector<std::string>& argv,
+                                          std::map<std::string, std::string> more) {
+  std::vector<std::string> words{"/usr/bin/env", "unshare", "--net",        "--mount",
+                                 "--pid",        "--fork",  "--kill-child", "--mount-proc"};
+  if (geteuid() != 0) words.insert(words.end(), {"--user", "--map-root-user"});
+  words.insert(words.end(), argv.begin(), argv.end());
+  return start_program(words, std::move(more));
 }
 
 Outcome CliTest::run(const std::vector<std::string>& argv, std::string_view input) {

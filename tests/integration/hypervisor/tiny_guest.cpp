@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
 #include "base/paths.h"
 #include "reaper/reaping.h"
+#include "test_image.h"
 
 namespace anchorhold::hypervisor {
 namespace {
@@ -39,17 +39,8 @@ std::string slurp(const std::filesystem::path& path) {
 }  // namespace
 
 std::filesystem::path test_kernel() {
-  const char* variable = std::getenv("ANCHORHOLD_TEST_IMAGE");
-  if (!variable || !*variable) return {};
-  std::filesystem::path image = variable;
-  if (image.is_absolute()) return image / "vmlinux";
-  auto cache = cache_directory();
-  if (!cache) return {};
-  // The store's layout is in images/store.h; its manifest names files relative to the store.
-  auto store = *cache / "images";
-  auto manifest = nlohmann::json::parse(slurp(store / "images" / image / "manifest.json"), nullptr, false);
-  if (!manifest.is_object() || !manifest.contains("kernel")) return {};
-  return store / manifest["kernel"].value("file", "");
+  const auto& image = testing::test_image();
+  return image ? image->kernel : std::filesystem::path();
 }
 
 void write_initrd(const std::filesystem::path& program, const std::filesystem::path& initrd) {

@@ -1,10 +1,12 @@
 // The vsock device with a real guest: Linux, under QEMU's microvm, with a static init of our own. Needs the
-// kernel of a built image (ANCHORHOLD_TEST_IMAGE names its folder) and qemu-system-x86_64.
+// kernel of a built image and qemu-system-x86_64.
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <thread>
 #include <unistd.h>
 
 #include "base/files.h"
@@ -12,6 +14,7 @@
 #include "base/seal.h"
 #include "fixture.h"
 #include "machine.h"
+#include "test_image.h"
 #include "vsock/device.h"
 
 namespace anchorhold::vsock::testing {
@@ -19,13 +22,23 @@ namespace {
 
 using std::chrono::minutes;
 
+// Longer than a kernel's measuring of a clock, and run for less.
+void interrupt(pid_t machine, std::stop_token stop) {
+  using std::chrono::milliseconds;
+  for (int turn = 0; !stop.stop_requested(); ++turn) {
+    ::kill(machine, SIGSTOP);
+    std::this_thread::sleep_for(milliseconds(120));
+    ::kill(machine, SIGCONT);
+    std::this_thread::sleep_for(milliseconds(20 + turn % 7));
+  }
+}
+
 class WithGuest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* image = std::getenv("ANCHORHOLD_TEST_IMAGE");
-    kernel_ = std::filesystem::path(image ? image : "") / "vmlinux";
-    if (!image || !std::filesystem::exists(kernel_))
-      GTEST_SKIP() << "no guest kernel: ANCHORHOLD_TEST_IMAGE names no folder of a built image";
+    const auto& image = anchorhold::testing::test_image();
+    if (!image) GTEST_SKIP() << anchorhold::testing::no_test_image;
+    kernel_ = image->kernel;
     qemu_ = find_program("qemu-system-x86_64");
     if (qemu_.empty()) GTEST_SKIP() << "qemu-system-x86_64 is not installed";
     auto folder = TemporaryDirectory::create();
@@ -42,6 +55,9 @@ class WithGuest : public ::testing::Test {
     boot();
   }
 
+  // Whether the processors are stopped again and again while it boots.
+  virtual bool is_hardly_run() const { return false; }
+
   void boot() {
     SpawnSpec spec;
     spec.argv = machine_arguments(qemu_, kernel_, folder_->path());
@@ -49,6 +65,9 @@ class WithGuest : public ::testing::Test {
     auto child = Child::spawn(spec);
     ASSERT_TRUE(child) << child.error().message;
     machine_.emplace(std::move(*child));
+    std::jthread interruptions;
+    if (is_hardly_run())
+      interruptions = std::jthread([pid = machine_->pid()](std::stop_token stop) { interrupt(pid, stop); });
     auto agent = agent_.take(minutes(2));
     ASSERT_TRUE(agent) << "the guest did not dial the host; its console: " << console();
     agent_stream_ = std::move(*agent);
@@ -71,6 +90,10 @@ class WithGuest : public ::testing::Test {
   std::unique_ptr<VsockDevice> device_;
   std::optional<Child> machine_;
   UniqueFd agent_stream_;
+};
+
+class HardlyRunGuest : public WithGuest {
+  bool is_hardly_run() const override { return true; }
 };
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
@@ -151,6 +174,10 @@ TEST_F(WithGuest, StreamsOfARealDriver) {
   ASSERT_TRUE(ended);
   EXPECT_THAT(ended->message, ::testing::HasSubstr("virtual machine closed"));
   EXPECT_TRUE(machine_->wait(minutes(1)));
+}
+
+TEST_F(HardlyRunGuest, BootsAllTheSame) {
+  EXPECT_EQ(read_text(agent_stream_.get(), 10), "ready 104\n");
 }
 
 TEST_F(WithGuest, DeviceThatDiesIsNoticed) {
