@@ -70,6 +70,9 @@ class CliTest : public testing::Test {
   // The same for another program; argv[0] is its path.
   Running start_program(const std::vector<std::string>& argv,
                         std::map<std::string, std::string> environment = {});
+  // The same in new namespaces of processes, mounts and networks, as root there.
+  Running start_in_private_network(const std::vector<std::string>& argv,
+                                   std::map<std::string, std::string> environment = {});
   Outcome run(const std::vector<std::string>& argv, std::string_view input = {});
   // Objects of --json output; fails the test when a line is none.
   static std::vector<nlohmann::json> objects(const std::string& out);
