@@ -30,7 +30,10 @@ std::string folders(const Grants& grants) {
            "text.\n";
   std::string text = "These folders of the person's computer are granted, and no others:\n";
   for (const auto& folder : grants.folders) text += folder_line(folder);
-  return text;
+  return text +
+         "Files with secrets (`.env`, keys, `.ssh` and their like) are hidden from you in them. Git shows "
+         "one that a "
+         "repository tracks as deleted; it is not: stage files by their names, and never such a deletion.\n";
 }
 
 std::string network(const Grants& grants) {

@@ -8,11 +8,14 @@ Json to_json(const Grants& grants) {
   for (const auto& folder : grants.folders)
     folders.push_back(
         {{"host", folder.host_path}, {"guest", folder.guest_path}, {"mode", to_string(folder.mode)}});
-  return {{"folders", std::move(folders)},
-          {"network_hosts", grants.network_hosts},
-          {"cpus", grants.cpus},
-          {"memory", grants.memory.bytes},
-          {"image", grants.image}};
+  const auto& limits = grants.folder_limits;
+  Json folder_limits{{"bytes_written", limits.bytes_written.bytes},
+                     {"files", limits.files},
+                     {"refuse_escaping_symlinks", limits.refuse_escaping_symlinks}};
+  if (limits.bulk_changes) folder_limits["bulk_changes"] = *limits.bulk_changes;
+  return {{"folders", std::move(folders)},         {"folder_limits", std::move(folder_limits)},
+          {"network_hosts", grants.network_hosts}, {"cpus", grants.cpus},
+          {"memory", grants.memory.bytes},         {"image", grants.image}};
 }
 
 Grants grants_from(const Json& json) {
@@ -20,6 +23,14 @@ Grants grants_from(const Json& json) {
   for (const Json& folder : member(json, "folders"))
     grants.folders.push_back(
         {string_or(folder, "host"), string_or(folder, "guest"), folder_mode_from(string_or(folder, "mode"))});
+  const Json& limits = member(json, "folder_limits");
+  if (limits.is_object()) {
+    if (limits.contains("bulk_changes"))
+      grants.folder_limits.bulk_changes = static_cast<std::uint32_t>(uint_or(limits, "bulk_changes"));
+    grants.folder_limits.bytes_written = ByteSize{uint_or(limits, "bytes_written")};
+    grants.folder_limits.files = uint_or(limits, "files");
+    grants.folder_limits.refuse_escaping_symlinks = bool_or(limits, "refuse_escaping_symlinks");
+  }
   for (const Json& host : member(json, "network_hosts")) {
     if (host.is_string()) grants.network_hosts.push_back(host.get<std::string>());
   }

@@ -124,6 +124,25 @@ void Parser::add_guest_options(CLI::App* command, GuestArguments& into) {
       ->add_option("--bulk-limit", into.bulk_limit,
                    "Removals and rewrites of old files in a minute before you are asked (200; 0: never ask)")
       ->type_name("N");
+  command
+      ->add_option_function<std::string>(
+          "--write-limit",
+          [&into](const std::string& text) {
+            auto size = parse_size(text);
+            if (!size || size->bytes == 0)
+              throw CLI::ValidationError("--write-limit",
+                                         size ? "must be more than 0" : size.error().message);
+            into.write_limit = *size;
+          },
+          "Most bytes to write in each granted folder, such as 2G (256G)")
+      ->type_name("SIZE");
+  command
+      ->add_option("--file-limit", into.file_limit,
+                   "Most files and folders to make in each granted folder (1000000)")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 48))
+      ->type_name("N");
+  command->add_flag("--refuse-escaping-symlinks", into.refuse_escaping_symlinks,
+                    "Refuse symlinks that lead out of their granted folder, instead of only recording them");
   add_rule_option(command, "--allow", policy::EgressAction::allow, into, "Let it reach this on the network");
   add_rule_option(command, "--deny", policy::EgressAction::deny, into,
                   "Never let it reach this, whatever else allows it");
@@ -242,7 +261,9 @@ void Parser::add_sessions() {
   resume->add_option("--base-url", sessions_.base_url, "Where the model is served now")->type_name("URL");
   resume->add_option("--key-file", sessions_.key_file, "A file that holds the key of the model")
       ->type_name("FILE");
-  with_id("rm", Action::remove, "Forget a session and what its tools printed");
+  with_id("rm", Action::remove, "Forget a session and what its tools printed")
+      ->add_flag("--forget-undo", sessions_.forget_undo,
+                 "Also when it changed something: it cannot be undone after that");
 }
 
 void Parser::add_changes() {

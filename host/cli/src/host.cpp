@@ -109,6 +109,9 @@ mounts::ShareLimits Host::share_limits(const GuestArguments& arguments) {
   mounts::ShareLimits limits;
   limits.bulk_changes = arguments.bulk_limit.value_or(0);
   limits.no_bulk_guard = arguments.bulk_limit == 0u;
+  limits.bytes_written = arguments.write_limit.bytes;
+  limits.files = arguments.file_limit;
+  limits.refuse_escaping_symlinks = arguments.refuse_escaping_symlinks;
   return limits;
 }
 

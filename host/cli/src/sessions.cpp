@@ -3,7 +3,9 @@
 #include <poll.h>
 #include <signal.h>
 
+#include "base/paths.h"
 #include "commands.h"
+#include "ledgers.h"
 #include "session/control.h"
 #include "session/session_store.h"
 #include "task.h"
@@ -150,11 +152,43 @@ Result<int> stop(const SessionRecord& record, bool force, Console& console) {
   return exit_status::ok;
 }
 
-Result<int> remove(const SessionRecord& record, session::SessionStore& store, Console& console) {
-  if (record.kind == SessionKind::task && record.state != SessionState::running) {
+// What a session changed can be undone for as long as its ledgers are there: they go with it only when there
+// is nothing to undo, or when that was said.
+Status check_nothing_to_undo(const SessionRecord& record) {
+  auto ledgers = ANCHORHOLD_TRY(find_ledgers(record.id.value()));
+  const std::string hint = fmt::format(
+      "look at it: anchorhold changes {0}; undo it: anchorhold undo {0}; or forget it for good: "
+      "anchorhold sessions rm --forget-undo {0}",
+      record.id.value());
+  for (const auto& place : ledgers.places) {
+    auto folder = one_line(place.host_path.string(), 1000);
+    auto review = mounts::review(place, {});
+    if (!review)
+      return fail(
+          ErrorCode::failed_precondition,
+          fmt::format("session {} was given {}, and whether it changed something there cannot be seen: {}",
+                      record.id.value(), folder, review.error().message),
+          hint);
+    if (auto changes = review->changes.size() + review->left_out; changes > 0)
+      return fail(ErrorCode::failed_precondition,
+                  fmt::format("session {} made {} {} in {} that could not be undone any more",
+                              record.id.value(), changes, changes == 1 ? "change" : "changes", folder),
+                  hint);
+  }
+  return {};
+}
+
+Result<int> remove(const SessionRecord& record, bool forget_undo, session::SessionStore& store,
+                   Console& console) {
+  if (record.state == SessionState::running)
+    return fail(ErrorCode::failed_precondition, fmt::format("session {} is running", record.id.value()),
+                fmt::format("stop it first: anchorhold sessions stop {}", record.id.value()));
+  if (!forget_undo) ANCHORHOLD_CHECK(check_nothing_to_undo(record));
+  if (record.kind == SessionKind::task) {
     auto removed = ANCHORHOLD_TRY(open_task_store()).remove(TaskId(record.id.value()));
     if (!removed && removed.error().code != ErrorCode::not_found) return fail(std::move(removed).error());
   }
+  ANCHORHOLD_CHECK(mounts::forget_ledgers(ANCHORHOLD_TRY(state_directory()) / "ledgers" / record.id.value()));
   ANCHORHOLD_CHECK(store.remove(record.id));
   console.object(Json{{"type", "removed"}, {"id", record.id.value()}});
   console.line(fmt::format("session {}: forgotten", record.id.value()));
@@ -178,7 +212,7 @@ Result<int> run_sessions_command(const SessionsCommand& command, Console& consol
     case Action::stop:
       return stop(record, command.force, console);
     case Action::remove:
-      return remove(record, store, console);
+      return remove(record, command.forget_undo, store, console);
     case Action::resume:
       if (record.kind != SessionKind::task)
         return fail(ErrorCode::failed_precondition,

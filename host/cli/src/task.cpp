@@ -59,8 +59,11 @@ Result<agent::ProviderSpec> provider_spec(const TaskCommand& command) {
   return spec;
 }
 
-agent::Grants task_grants(const std::vector<mounts::Grant>& grants, const session::GuestSpec& guest) {
+agent::Grants task_grants(const std::vector<mounts::Grant>& grants, const session::GuestSpec& guest,
+                          const GuestArguments& arguments) {
   agent::Grants granted;
+  granted.folder_limits = {arguments.bulk_limit, arguments.write_limit, arguments.file_limit,
+                           arguments.refuse_escaping_symlinks};
   for (const auto& grant : grants) {
     granted.folders.push_back({grant.host_path.string(), grant.guest_path(), folder_mode(grant.mode)});
   }
@@ -235,7 +238,7 @@ Result<int> run_task_command(const TaskCommand& command, Console& console, Signa
   if (command.max_turns) spec.limits.turns = *command.max_turns;
   if (command.max_time) spec.limits.wall_time = *command.max_time;
   auto grants = ANCHORHOLD_TRY(Host::resolve_grants(command.guest.grants));
-  spec.grants = task_grants(grants, Host::guest_spec(command.guest));
+  spec.grants = task_grants(grants, Host::guest_spec(command.guest), command.guest);
   // Before anything is stored: a missing key or script is the commonest fault.
   ANCHORHOLD_TRY(agent::make_provider(spec.provider));
   agent::ProviderSpec provider = spec.provider;
@@ -254,6 +257,10 @@ Result<int> resume_task(const TaskId& id, const SessionsCommand& command, Consol
   guest.image = spec.grants.image;
   guest.cpus = spec.grants.cpus;
   guest.memory = spec.grants.memory;
+  guest.bulk_limit = spec.grants.folder_limits.bulk_changes;
+  guest.write_limit = spec.grants.folder_limits.bytes_written;
+  guest.file_limit = spec.grants.folder_limits.files;
+  guest.refuse_escaping_symlinks = spec.grants.folder_limits.refuse_escaping_symlinks;
   for (const auto& folder : spec.grants.folders)
     guest.grants.push_back({folder.host_path, folder.mode == agent::FolderMode::read_only ? mounts::Mode::ro
                                               : folder.mode == agent::FolderMode::read_write

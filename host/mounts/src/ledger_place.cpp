@@ -86,4 +86,16 @@ Result<std::vector<LedgerPlace>> ledgers_of_session(const std::filesystem::path&
   return places;
 }
 
+Status forget_ledgers(const std::filesystem::path& session_folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<FileLock> locks;
+  for (const auto& entry : fs::directory_iterator(session_folder, error))
+    if (entry.is_directory())
+      locks.push_back(ANCHORHOLD_TRY(FileLock::acquire(entry.path() / "undo.lock", FileLock::Wait::no)));
+  fs::remove_all(session_folder, error);
+  if (error) return fail_errno(error.value(), session_folder.string());
+  return {};
+}
+
 }  // namespace anchorhold::mounts

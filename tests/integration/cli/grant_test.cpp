@@ -50,7 +50,8 @@ TEST_F(GrantTest, ARunningCommandGetsMoreFoldersAndNoOthers) {
   write_text(kept / "old", "old");
   write_text(files / "one", "one\n");
   write_text(files / "two", "two\n");
-  auto shell = start_shell({"--rw", first});
+  auto shell =
+      start_shell({"--rw", first, "--write-limit", "1M", "--file-limit", "30", "--refuse-escaping-symlinks"});
   const auto id = session_of(shell);
   tell(shell, "test ! -e /mnt/work-2", 0);
 
@@ -74,6 +75,15 @@ TEST_F(GrantTest, ARunningCommandGetsMoreFoldersAndNoOthers) {
   tell(shell, "echo more >> /mnt/one/one", 0);
   EXPECT_EQ(read_text(files / "one"), "one\nmore\n");
   tell(shell, "test -e /mnt/one/two", 1);
+  // The session's limits hold in each folder, however it came by it.
+  for (const std::string name : {"work", "kept"}) {
+    tell(shell, "cd /mnt/" + name + "; ln -s new inner; ln -s ../../etc leads-out", 1);
+    tell(shell, "ln -s /etc/passwd leads-out", 1);
+    tell(shell, "test -L inner && test ! -L leads-out", 0);
+    tell(shell, "head -c 900K /dev/zero > some", 0);
+    tell(shell, "head -c 200K /dev/zero > more", 1);
+    tell(shell, "for i in $(seq 30); do mkdir d$i || break; done; test -d d10 && test ! -d d30", 0);
+  }
 
   // Refused: nothing changes.
   struct Refused {

@@ -60,7 +60,13 @@ TEST_F(GuestTaskTest, WorkIsDoneInTheFolderAndOutputsAreNamed) {
   EXPECT_EQ(run({"events", "verify"}).status, 0);
   EXPECT_TRUE(nothing_left());
 
-  EXPECT_EQ(run({"sessions", "rm", id}).status, 0);
+  // What it made could still be undone: that is not forgotten by the way.
+  auto kept = run({"sessions", "rm", id});
+  EXPECT_EQ(kept.status, 125);
+  EXPECT_NE(kept.err.find("--forget-undo"), std::string::npos) << kept.err;
+  EXPECT_TRUE(std::filesystem::exists(home() / "state/anchorhold/ledgers" / id));
+  EXPECT_EQ(run({"sessions", "rm", "--forget-undo", id}).status, 0);
+  EXPECT_FALSE(std::filesystem::exists(home() / "state/anchorhold/ledgers" / id));
   EXPECT_TRUE(objects(run({"sessions", "--json"}).out).empty());
   EXPECT_FALSE(std::filesystem::exists(home() / "state/anchorhold/tasks" / id));
 }

@@ -123,6 +123,10 @@ TEST_F(UndoTest, ASessionsWorkIsShownUndoneRedoneAndUndoneAgain) {
 
   auto events = objects(run({"events", "list", "--json", "--name", "anchorhold.mount.undo"}).out);
   EXPECT_GE(events.size(), 12u) << "begin and end, for each folder";
+  // Nothing is left to undo: the session can be forgotten, and what was kept goes with it.
+  auto forgotten = run({"sessions", "rm", id});
+  EXPECT_EQ(forgotten.status, 0) << forgotten.err;
+  EXPECT_FALSE(fs::exists(home() / "state/anchorhold/ledgers" / id));
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ class StoreTest : public testing::Test {
     made.provider = {"anthropic:claude", "http://localhost:1/v1", "/keys/k", 1000};
     made.grants.folders = {{"/home/a", "/mnt/a", FolderMode::read_write},
                            {"/home/b", "/mnt/b", FolderMode::read_write_no_delete}};
+    made.grants.folder_limits = {0u, ByteSize::mib(5), 7, true};
     made.grants.network_hosts = {"x:443"};
     made.grants.cpus = 2;
     made.grants.memory = ByteSize::gib(1);
@@ -47,6 +48,10 @@ TEST_F(StoreTest, what_a_task_was_made_of_comes_back) {
   ASSERT_THAT(back.grants.folders, SizeIs(2));
   EXPECT_EQ(back.grants.folders[1].mode, FolderMode::read_write_no_delete);
   EXPECT_EQ(back.grants.folders[0].host_path, "/home/a");
+  EXPECT_EQ(back.grants.folder_limits.bulk_changes, 0u);
+  EXPECT_EQ(back.grants.folder_limits.bytes_written, ByteSize::mib(5));
+  EXPECT_EQ(back.grants.folder_limits.files, 7u);
+  EXPECT_TRUE(back.grants.folder_limits.refuse_escaping_symlinks);
   EXPECT_THAT(back.grants.network_hosts, ElementsAre("x:443"));
   EXPECT_EQ(back.grants.memory, ByteSize::gib(1));
   EXPECT_EQ(back.limits.turns, 7u);

@@ -25,6 +25,39 @@ Command command(const Words& argv) {
   return std::get<Command>(parsed(argv).command);
 }
 
+TEST(Arguments, Egress) {
+  auto explain = command<EgressCommand>({"egress", "explain", "Example.com:8443", "--session", "3f",
+                                         "--method", "GET", "--path", "/v1", "--resolve"});
+  EXPECT_EQ(explain.action, EgressCommand::Action::explain);
+  EXPECT_EQ(explain.query.target, "Example.com:8443");
+  EXPECT_EQ(explain.query.method, "GET");
+  EXPECT_EQ(explain.query.path, "/v1");
+  EXPECT_EQ(explain.session, "3f");
+  EXPECT_TRUE(explain.resolve);
+  EXPECT_EQ(command<EgressCommand>({"egress", "pending"}).action, EgressCommand::Action::pending);
+  EXPECT_EQ(command<EgressCommand>({"egress", "rules", "--session", "3f"}).session, "3f");
+  EXPECT_EQ(command<EgressCommand>({"egress", "forget", "example.com"}).rule, "example.com");
+  for (const auto& [word, answer] : std::vector<std::pair<std::string, session::Approval>>{
+           {"once", session::Approval::allow_once},
+           {"session", session::Approval::allow_for_session},
+           {"always", session::Approval::allow_always},
+           {"never", session::Approval::deny_always},
+           {"deny", session::Approval::deny}}) {
+    auto given = command<EgressCommand>({"egress", "answer", "3f.2", word});
+    EXPECT_EQ(given.question, "3f.2");
+    EXPECT_EQ(given.answer, answer);
+  }
+  for (const Words& wrong : std::vector<Words>{{"egress"},
+                                               {"egress", "explain"},
+                                               {"egress", "answer", "3f.2"},
+                                               {"egress", "answer", "3f.2", "yes"},
+                                               {"egress", "forget"},
+                                               {"egress", "nonsense"}})
+    EXPECT_FALSE(parse_arguments(wrong)) << wrong.back();
+  EXPECT_TRUE(command<RunCommand>({"run", "--wait-for-answers", "--", "ls"}).guest.wait_for_answers);
+  EXPECT_TRUE(command<SessionsCommand>({"sessions", "resume", "3f", "--wait-for-answers"}).wait_for_answers);
+}
+
 TEST(Arguments, RunWithEverything) {
   auto run = command<RunCommand>(
       {"run", "--rw",     "/a",     "--ro",      "/b",    "--rw",  "/c",  "--image", "full",  "--cpus",
@@ -63,6 +96,29 @@ TEST(Arguments, GrantsOfEveryModeStayInTheirOrder) {
       EXPECT_EQ(guest.grants[i].mode, modes[i]);
     }
   }
+}
+
+TEST(Arguments, LimitsOfGrantedFolders) {
+  Words limits{
+      "--bulk-limit", "0", "--write-limit", "2G", "--file-limit", "10", "--refuse-escaping-symlinks"};
+  Words run{"run"}, task{"task", "Tidy up"};
+  run.insert(run.end(), limits.begin(), limits.end());
+  task.insert(task.end(), limits.begin(), limits.end());
+  run.insert(run.end(), {"--", "ls"});
+  for (const auto& guest : {command<RunCommand>(run).guest, command<TaskCommand>(task).guest}) {
+    EXPECT_EQ(guest.bulk_limit, 0u);
+    EXPECT_EQ(guest.write_limit, ByteSize::gib(2));
+    EXPECT_EQ(guest.file_limit, 10u);
+    EXPECT_TRUE(guest.refuse_escaping_symlinks);
+  }
+  auto usual = command<RunCommand>({"run", "--", "ls"}).guest;
+  EXPECT_EQ(usual.bulk_limit, std::nullopt);
+  EXPECT_EQ(usual.write_limit.bytes, 0u);
+  EXPECT_EQ(usual.file_limit, 0u);
+  EXPECT_FALSE(usual.refuse_escaping_symlinks);
+  EXPECT_FALSE(parse_arguments({"run", "--write-limit", "0", "--", "ls"}));
+  EXPECT_FALSE(parse_arguments({"run", "--file-limit", "0", "--", "ls"}));
+  EXPECT_TRUE(command<SessionsCommand>({"sessions", "rm", "--forget-undo", "x"}).forget_undo);
 }
 
 TEST(Arguments, WhatFollowsTheDashesIsTheCommands) {

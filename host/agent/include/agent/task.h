@@ -34,9 +34,18 @@ struct FolderGrant {
   FolderMode mode = FolderMode::read_only;
 };
 
+// What may be done in each of the folders. None, 0: what holds when nobody says.
+struct FolderLimits {
+  std::optional<std::uint32_t> bulk_changes;  // in a minute, before the person is asked; 0: never
+  ByteSize bytes_written;
+  std::uint64_t files = 0;
+  bool refuse_escaping_symlinks = false;
+};
+
 // The real boundaries, as they are in force: the system prompt is written from this and from nothing else.
 struct Grants {
   std::vector<FolderGrant> folders;
+  FolderLimits folder_limits;
   std::vector<std::string> network_hosts;  // "example.org:443"; empty: no network at all
   std::uint32_t cpus = 0;                  // 0: not known
   ByteSize memory;                         // 0: not known

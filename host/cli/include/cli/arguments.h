@@ -29,7 +29,11 @@ struct GuestArguments {
   ByteSize memory;    // 0: the default
   std::string hypervisor_uri;
   bool emulate = false;                // do not use KVM even where there is
+  // In each granted folder.
   std::optional<unsigned> bulk_limit;  // none: the default; 0: no guard
+  ByteSize write_limit;                // 0: the default
+  std::uint64_t file_limit = 0;        // 0: the default
+  bool refuse_escaping_symlinks = false;
   std::vector<policy::EgressRule> network;  // of --allow and --deny
 };
 
@@ -60,6 +64,7 @@ struct SessionsCommand {
   std::string id;
   std::vector<GrantArgument> grants;  // grant: in the order they were given
   bool force = false;                 // stop: kill when it does not end by itself
+  bool forget_undo = false;           // remove: also what it changed and could still be undone
   // resume: what is to be different from now on; empty: as it was.
   std::string model;
   std::string base_url;

@@ -41,6 +41,9 @@ Status write_ledger_place(const std::filesystem::path& grant_folder, const Grant
 std::filesystem::path keepers_folder(const std::filesystem::path& grant_folder);
 // All of a session, by name; none when it had nothing to change.
 Result<std::vector<LedgerPlace>> ledgers_of_session(const std::filesystem::path& session_folder);
+// Removes them, and with them every way back. Not while the session runs: that is for the caller to see to.
+// unavailable while one is being undone; then, too, nothing is removed.
+Status forget_ledgers(const std::filesystem::path& session_folder);
 
 // Paths are from the grant and of any bytes.
 struct Change {
