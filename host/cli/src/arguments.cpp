@@ -6,6 +6,8 @@
 #include <charconv>
 #include <fmt/format.h>
 
+#include "answer_words.h"
+#include "credential_arguments.h"
 #include "policy/configuration.h"
 
 namespace anchorhold::cli {
@@ -22,6 +24,8 @@ constexpr std::array grant_options{
     GrantOption{"--rw-no-delete", mounts::Mode::rw_no_delete,
                 "The same, but nothing that is there already can be removed or renamed"}};
 
+constexpr const char* wait_for_answers_text =
+    "Ask also without a terminal; to be answered with: anchorhold egress answer";
 constexpr const char* version_text = "anchorhold " ANCHORHOLD_VERSION "\n";
 
 CLI::Validator duration_validator(std::optional<std::chrono::milliseconds>& into) {
@@ -48,6 +52,7 @@ class Parser {
   void add_changes();
   void add_undo();
   void add_events();
+  void add_egress();
   void add_image();
   void add_doctor();
   void add_guest_options(CLI::App* command, GuestArguments& into);
@@ -72,8 +77,10 @@ class Parser {
   ChangesCommand changes_;
   UndoCommand undo_;
   EventsCommand events_;
+  EgressCommand egress_;
   ImageCommand image_;
   DoctorCommand doctor_;
+  CredentialCommand credential_;
   std::vector<std::string> environment_;
   std::string severity_ = "info", since_, head_;
 };
@@ -90,8 +97,10 @@ Parser::Parser() {
   add_changes();
   add_undo();
   add_events();
+  add_egress();
   add_image();
   add_doctor();
+  add_credential_command(app_, credential_, json_);
 }
 
 void Parser::add_grant_options(CLI::App* command) {
@@ -146,6 +155,8 @@ void Parser::add_guest_options(CLI::App* command, GuestArguments& into) {
   add_rule_option(command, "--allow", policy::EgressAction::allow, into, "Let it reach this on the network");
   add_rule_option(command, "--deny", policy::EgressAction::deny, into,
                   "Never let it reach this, whatever else allows it");
+  command->add_flag("--wait-for-answers", into.wait_for_answers, wait_for_answers_text);
+  add_credential_option(*command, into);
   command->add_flag("--emulate", into.emulate, "Do not use KVM even where it works");
 }
 
@@ -258,6 +269,7 @@ void Parser::add_sessions() {
       ->expected(1)
       ->description("Longest time the task may run, what it ran before included")
       ->check(duration_validator(sessions_.max_time));
+  resume->add_flag("--wait-for-answers", sessions_.wait_for_answers, wait_for_answers_text);
   resume->add_option("--base-url", sessions_.base_url, "Where the model is served now")->type_name("URL");
   resume->add_option("--key-file", sessions_.key_file, "A file that holds the key of the model")
       ->type_name("FILE");
@@ -313,6 +325,50 @@ void Parser::add_events() {
       ->add_option("--head", head_,
                    "A head that an earlier verification printed: it must still be in the log")
       ->type_name("N:HASH");
+}
+
+void Parser::add_egress() {
+  auto* command =
+      app_.add_subcommand("egress", "What may be reached on the network, and what is asked about it");
+  command->require_subcommand(1);
+  using Action = EgressCommand::Action;
+  auto action = [&](const char* name, Action what, const char* text) {
+    auto* sub = add_action(command, name, text);
+    sub->callback([this, what] { egress_.action = what; });
+    return sub;
+  };
+  auto* explain =
+      action("explain", Action::explain, "Say what the rules decide about a destination, and which one");
+  explain->add_option("host", egress_.query.target, "As a program would name it; without a port, 443")
+      ->required()
+      ->type_name("HOST[:PORT]");
+  explain->add_option("--method", egress_.query.method, "And a request with this method")
+      ->type_name("METHOD");
+  explain->add_option("--path", egress_.query.path, "And a request for this path")->type_name("PATH");
+  explain->add_flag("--resolve", egress_.resolve, "Also look up its addresses and judge them");
+  explain->footer("Exit status: 0 allowed, 1 denied, 2 a person is asked.");
+  auto* rules = action("rules", Action::rules, "The rules in force, and where each comes from");
+  for (auto* sub : {explain, rules})
+    sub->add_option("--session", egress_.session, "What this session may reach, not a new one")
+        ->type_name("ID");
+  action("pending", Action::pending, "The questions of all running sessions that wait for an answer");
+  auto* answer = action("answer", Action::answer, "Answer a question");
+  answer->add_option("question", egress_.question, "As pending shows it")->required()->type_name("QUESTION");
+  answer
+      ->add_option_function<std::string>(
+          "answer",
+          [this](const std::string& word) {
+            auto given = answer_of_word(word);
+            if (!given) throw CLI::ValidationError("answer", "is once, session, always, never or deny");
+            egress_.answer = *given;
+          },
+          "once, session, always, never or deny")
+      ->required()
+      ->type_name("ANSWER");
+  auto* forget = action("forget", Action::forget, "Forget what was answered always or never");
+  forget->add_option("rule", egress_.rule, "HOST, HOST:PORT or answers.toml:LINE, as rules shows them")
+      ->required()
+      ->type_name("RULE");
 }
 
 void Parser::add_image() {
@@ -482,6 +538,10 @@ Result<std::variant<Arguments, HelpText>> Parser::parse(const std::vector<std::s
   } else if (app_.got_subcommand("events")) {
     ANCHORHOLD_CHECK(finish_events());
     arguments.command = events_;
+  } else if (app_.got_subcommand("egress")) {
+    arguments.command = egress_;
+  } else if (app_.got_subcommand("credential")) {
+    arguments.command = credential_;
   } else if (app_.got_subcommand("image")) {
     arguments.command = image_;
   } else {

@@ -15,7 +15,9 @@ Result<int> run_sessions_command(const SessionsCommand& command, Console& consol
 Result<int> run_changes_command(const ChangesCommand& command, Console& console);
 Result<int> run_undo_command(const UndoCommand& command, Console& console);
 Result<int> run_events_command(const EventsCommand& command, Console& console, Signals& signals);
+Result<int> run_egress_command(const EgressCommand& command, Console& console);
 Result<int> run_image_command(const ImageCommand& command, Console& console, Signals& signals);
+Result<int> run_credential_command(const CredentialCommand& command, Console& console);
 Result<int> run_doctor_command(const DoctorCommand& command, Console& console, Signals& signals);
 
 }  // namespace anchorhold::cli

@@ -7,7 +7,9 @@
 #include "base/paths.h"
 #include "hypervisor/libvirt.h"
 #include "images/store.h"
-#include "policy/configuration.h"
+#include "policy/person_rules.h"
+#include "secret_input.h"
+#include "session/credentials.h"
 
 namespace anchorhold::cli {
 namespace {
@@ -39,6 +41,35 @@ void tell_once(Console& console, const std::string& marker, const std::string& t
   if (told && *told == text) return console.detail(text);
   console.note(text);
   if (auto status = write_file_atomic(*state / marker, text); !status) console.detail(status.error().message);
+}
+
+// How this computer reaches the network.
+Status find_network(session::EgressSpec& spec) {
+  spec.resolver = ANCHORHOLD_TRY(egress::ResolverSpec::of_host());
+  spec.proxies = ANCHORHOLD_TRY(egress::UpstreamProxies::from_environment());
+  ANCHORHOLD_TRY(spec.trust.pem());
+  return {};
+}
+
+}  // namespace
+
+namespace {
+
+// Whatever the vault must ask a person is asked now, and not while the guest waits.
+Status have_credentials(const GuestArguments& arguments, session::EgressSpec& spec) {
+  vault::VaultSpec vault;
+  vault.ask_passphrase = ask_passphrase;
+  spec.credentials = std::make_shared<session::Credentials>(std::move(vault), arguments.credentials);
+  auto policy = spec.policy;
+  ANCHORHOLD_TRY(spec.credentials->grant(policy));
+  if (arguments.credentials)
+    for (const auto& name : *arguments.credentials)
+      if (!policy.credentials.contains(name))
+        return fail(ErrorCode::not_found, fmt::format("this session cannot have the credential {}", name),
+                    fmt::format("keep it (anchorhold credential add {}) and name it in a rule of config.toml "
+                                "(credential = \"{}\"), or say where: --credential {}=HOST",
+                                name, name, name));
+  return spec.credentials->unlock();
 }
 
 }  // namespace
@@ -80,15 +111,15 @@ session::GuestSpec Host::guest_spec(const GuestArguments& arguments) {
 }
 
 Result<std::optional<session::EgressSpec>> Host::egress_spec(const GuestArguments& arguments) const {
-  const auto path = ANCHORHOLD_TRY(config_directory()) / "config.toml";
-  auto configuration = ANCHORHOLD_TRY(policy::load_configuration(path));
   session::EgressSpec spec;
+  spec.rules = ANCHORHOLD_TRY(config_directory());
+  auto person = ANCHORHOLD_TRY(policy::load_person_rules(spec.rules));
   auto& rules = spec.policy.rules;
-  rules.user = std::move(configuration.egress.rules);
+  policy::apply(person, rules);
   rules.session = arguments.network;
-  rules.unnamed = configuration.egress.unnamed;
+  rules.answers = arguments.answers;
   spec.policy.person = asker_.can_ask() ? policy::Person::present : policy::Person::absent;
-  spec.policy.ask_timeout = configuration.egress.ask_timeout;
+  spec.policy.ask_timeout = person.configured.ask_timeout;
   auto opens = [&](policy::EgressAction action) {
     return action == policy::EgressAction::allow ||
            (action == policy::EgressAction::ask && spec.policy.person == policy::Person::present);
@@ -97,11 +128,14 @@ Result<std::optional<session::EgressSpec>> Host::egress_spec(const GuestArgument
     return std::any_of(list.begin(), list.end(),
                        [&](const policy::EgressRule& rule) { return opens(rule.action); });
   };
-  if (!opens(rules.unnamed) && !some_open(rules.user) && !some_open(rules.session))
-    return std::optional<session::EgressSpec>();
-  spec.resolver = ANCHORHOLD_TRY(egress::ResolverSpec::of_host());
-  spec.proxies = ANCHORHOLD_TRY(egress::UpstreamProxies::from_environment());
-  spec.trust.extra_ca = std::move(configuration.egress.extra_ca);
+  const bool open = opens(rules.unnamed) || some_open(rules.user) || some_open(rules.session) ||
+                    some_open(rules.answers) || some_open(rules.kept);
+  spec.trust.extra_ca = std::move(person.configured.extra_ca);
+  auto found = find_network(spec);
+  // The rules may open something later; only a computer that has no network goes without.
+  if (!found && !open) return std::optional<session::EgressSpec>();
+  if (!found) return fail(std::move(found).error());
+  ANCHORHOLD_CHECK(have_credentials(arguments, spec));
   return std::optional(std::move(spec));
 }
 
@@ -127,6 +161,7 @@ session::SessionParts Host::session_parts(const GuestArguments& arguments) {
         return images::VerifiedImage::verify(ANCHORHOLD_TRY(images::ImageStore::open_default()), name);
       }};
   parts.asker = &asker_;
+  parts.notice = [this](const std::string& text) { console_.note(text); };
   parts.progress = [this](session::Stage stage) {
     console_.progress(waiting_for(stage));
     console_.detail(fmt::format("stage {}: {}", session::to_string(stage), waiting_for(stage)));

@@ -23,7 +23,11 @@ struct Dispatch {
   Result<int> operator()(const EventsCommand& command) {
     return run_events_command(command, console, signals);
   }
+  Result<int> operator()(const EgressCommand& command) { return run_egress_command(command, console); }
   Result<int> operator()(const ImageCommand& command) { return run_image_command(command, console, signals); }
+  Result<int> operator()(const CredentialCommand& command) {
+    return run_credential_command(command, console);
+  }
   Result<int> operator()(const DoctorCommand& command) {
     return run_doctor_command(command, console, signals);
   }

@@ -1,8 +1,8 @@
 // anchorhold run: one command in a fresh guest, its streams and its exit status passed through.
 #include <atomic>
 #include <condition_variable>
-#include <mutex>
 #include <fmt/format.h>
+#include <mutex>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -231,6 +231,7 @@ std::string describe_end(const Result<int>& result) {
 
 Result<int> run_command(const RunCommand& command, Console& console, Signals& signals) {
   auto host = ANCHORHOLD_TRY(Host::open(console));
+  if (command.guest.wait_for_answers) host->asker().wait_for_answers();
   auto store = ANCHORHOLD_TRY(session::SessionStore::open_default());
   session::SessionSpec spec;
   spec.id = SessionId(new_short_id());
@@ -247,6 +248,8 @@ Result<int> run_command(const RunCommand& command, Console& console, Signals& si
   record.title = title_of(command.argv);
   record.image = command.guest.image;
   record.grants = describe(spec.grants);
+  record.network = command.guest.network;
+  record.credentials = command.guest.credentials;
   ANCHORHOLD_CHECK(store.begin(record, host->clock()));
   console.detail("session " + record.id.value());
 
@@ -255,7 +258,9 @@ Result<int> run_command(const RunCommand& command, Console& console, Signals& si
       console.error(status.error());
     return result;
   };
-  auto session = session::Session::open(std::move(spec), host->session_parts(command.guest));
+  auto parts = host->session_parts(command.guest);
+  parts.answered = [&](const auto& answers) { keep_answers(record.id, answers, console, host->clock()); };
+  auto session = session::Session::open(std::move(spec), std::move(parts));
   if (!session) return finish(fail(std::move(session).error()));
   auto door = open_door(**session, {}, console, host->clock());
   if (!door) return finish(fail(std::move(door).error()));

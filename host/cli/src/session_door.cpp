@@ -34,6 +34,17 @@ Result<session::GrantedFolder> grant(session::Session& session, const TaskId& ta
 
 }  // namespace
 
+// From a thread of the session's; a store belongs to one thread.
+void keep_answers(const SessionId& session, const std::vector<policy::EgressRule>& answers, Console& console,
+                  const Clock& clock) {
+  auto kept = [&]() -> Status {
+    auto store = ANCHORHOLD_TRY(session::SessionStore::open_default());
+    return store.set_answers(session, answers, clock);
+  }();
+  if (!kept)
+    console.note("the answer holds, but could not be noted for a resumption: " + kept.error().message);
+}
+
 agent::FolderMode folder_mode(mounts::Mode mode) {
   switch (mode) {
     case mounts::Mode::ro:
@@ -52,6 +63,11 @@ Result<std::unique_ptr<session::ControlServer>> open_door(session::Session& sess
   handlers.grant = [&session, task, &console, &clock](const std::filesystem::path& path, mounts::Mode mode) {
     return grant(session, task, console, clock, path, mode);
   };
+  handlers.network = [&session]() -> Result<session::NetworkView> {
+    auto policy = ANCHORHOLD_TRY(session.egress_policy());
+    return session::NetworkView{std::move(policy.rules), policy.person, policy.ask_timeout};
+  };
+  handlers.questions = &session.questions();
   return session::ControlServer::start(session.id(), std::move(handlers));
 }
 

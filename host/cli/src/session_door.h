@@ -16,6 +16,10 @@ namespace anchorhold::cli {
 Result<std::unique_ptr<session::ControlServer>> open_door(session::Session& session, const TaskId& task,
                                                           Console& console, const Clock& clock);
 
+// For SessionParts::answered: a session that is resumed has its answers again.
+void keep_answers(const SessionId& session, const std::vector<policy::EgressRule>& answers, Console& console,
+                  const Clock& clock);
+
 agent::FolderMode folder_mode(mounts::Mode mode);
 
 }  // namespace anchorhold::cli

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 
+#include "answer_words.h"
 #include "base/paths.h"
 #include "commands.h"
 #include "ledgers.h"
@@ -23,6 +24,12 @@ using std::chrono::milliseconds;
 constexpr milliseconds first_patience = std::chrono::seconds(10);
 constexpr milliseconds second_patience = std::chrono::seconds(45);
 
+Json rules_json(const std::vector<policy::EgressRule>& rules) {
+  Json array = Json::array();
+  for (const auto& rule : rules) array.push_back(to_json(rule));
+  return array;
+}
+
 Json session_json(const SessionRecord& record) {
   return Json{{"type", "session"},
               {"id", record.id.value()},
@@ -33,6 +40,8 @@ Json session_json(const SessionRecord& record) {
               {"grants", record.grants},
               {"created", to_rfc3339(record.created)},
               {"changed", to_rfc3339(record.changed)},
+              {"network", rules_json(record.network)},
+              {"answers", rules_json(record.answers)},
               {"pid", record.owner.pid},
               {"end", record.end}};
 }
@@ -98,6 +107,9 @@ Result<int> show(const SessionRecord& record, Console& console) {
   console.line(fmt::format("begun     {}", to_rfc3339(record.created)));
   console.line(fmt::format("image     {}", record.image));
   for (const auto& grant : record.grants) console.line(fmt::format("grant     {}", grant));
+  for (const auto* rules : {&record.network, &record.answers})
+    for (const auto& rule : *rules)
+      console.line(fmt::format("network   {}  {}", described(rule), rule.source));
   if (record.state == SessionState::running) console.line(fmt::format("process   {}", record.owner.pid));
   Json object = session_json(record);
   if (record.kind == SessionKind::task)

@@ -166,6 +166,7 @@ Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> g
                             const agent::ProviderSpec& provider_spec, const GuestArguments& guest, Host& host,
                             Signals& signals) {
   Console& console = host.console();
+  if (guest.wait_for_answers) host.asker().wait_for_answers();
   auto provider = ANCHORHOLD_TRY(agent::make_provider(provider_spec));
   auto store = ANCHORHOLD_TRY(session::SessionStore::open_default());
   session::SessionSpec spec;
@@ -184,6 +185,9 @@ Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> g
   record.title = one_line(task.spec().prompt, 200);
   record.image = guest.image;
   record.grants = describe(spec.grants);
+  record.network = guest.network;
+  record.credentials = guest.credentials;
+  record.answers = guest.answers;
   ANCHORHOLD_CHECK(store.begin(record, host.clock()));
   console.object(Json{{"type", "task"},
                       {"task", task.id().value()},
@@ -193,7 +197,11 @@ Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> g
 
   TaskStop stop(console, signals);
   Result<agent::TaskOutcome> outcome = fail(ErrorCode::internal, "the task was not run");
-  auto session = session::Session::open(std::move(spec), host.session_parts(guest));
+  auto session_parts = host.session_parts(guest);
+  session_parts.answered = [&](const auto& answers) {
+    keep_answers(record.id, answers, console, host.clock());
+  };
+  auto session = session::Session::open(std::move(spec), std::move(session_parts));
   Result<std::unique_ptr<session::ControlServer>> door;
   if (session) door = open_door(**session, task.id(), console, host.clock());
   if (!session) {
@@ -261,6 +269,14 @@ Result<int> resume_task(const TaskId& id, const SessionsCommand& command, Consol
   guest.write_limit = spec.grants.folder_limits.bytes_written;
   guest.file_limit = spec.grants.folder_limits.files;
   guest.refuse_escaping_symlinks = spec.grants.folder_limits.refuse_escaping_symlinks;
+  guest.wait_for_answers = command.wait_for_answers;
+  // What it was allowed and what was answered then holds again.
+  auto sessions = ANCHORHOLD_TRY(session::SessionStore::open_default());
+  if (auto record = sessions.find(id.value())) {
+    guest.network = std::move(record->network);
+    guest.credentials = std::move(record->credentials);
+    guest.answers = std::move(record->answers);
+  }
   for (const auto& folder : spec.grants.folders)
     guest.grants.push_back({folder.host_path, folder.mode == agent::FolderMode::read_only ? mounts::Mode::ro
                                               : folder.mode == agent::FolderMode::read_write

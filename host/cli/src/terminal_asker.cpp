@@ -1,5 +1,6 @@
 #include "terminal_asker.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -8,12 +9,14 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "answer_words.h"
 #include "base/fd.h"
 
 namespace anchorhold::cli {
 namespace {
 
 using session::Approval;
+using session::Question;
 
 // The terminal as a person types lines into it, whatever a command made of it; put back at the end. What was
 // typed before was not meant as an answer and is thrown away.
@@ -68,10 +71,32 @@ std::string read_line(int terminal, std::stop_token stop) {
   }
 }
 
-Approval answer_of(std::string_view line) {
-  if (line == "y" || line == "Y" || line == "yes") return Approval::allow_once;
-  if (line == "a" || line == "A" || line == "all") return Approval::allow_for_session;
-  return Approval::deny;
+// What is kept for later sessions is written out, so that no slip of the finger does it.
+Approval answer_of(std::string_view line, Question::Kind kind) {
+  Approval given = Approval::deny;
+  if (line == "y" || line == "Y" || line == "yes" || line == "once") given = Approval::allow_once;
+  if (line == "a" || line == "A" || line == "all" || line == "s" || line == "session")
+    given = Approval::allow_for_session;
+  if (line == "always") given = Approval::allow_always;
+  if (line == "never") given = Approval::deny_always;
+  auto possible = session::answers_to(kind);
+  return std::find(possible.begin(), possible.end(), given) == possible.end() ? Approval::deny : given;
+}
+
+std::string in_words(Approval answer) {
+  switch (answer) {
+    case Approval::deny:
+      return "refused";
+    case Approval::allow_once:
+      return "allowed once";
+    case Approval::allow_for_session:
+      return "allowed in all of this session";
+    case Approval::allow_always:
+      return "allowed always";
+    case Approval::deny_always:
+      return "refused always";
+  }
+  return "refused";
 }
 
 }  // namespace
@@ -87,23 +112,39 @@ void TerminalAsker::while_asking(std::function<void(bool)> pause) {
 }
 
 bool TerminalAsker::can_ask() const {
-  return !console_.json() && open_terminal();
+  return waits_ || (!console_.json() && open_terminal());
 }
 
-Approval TerminalAsker::ask(const session::Question& question, std::stop_token stop) {
+void TerminalAsker::tell(const Question& question) {
+  console_.progress("");
+  console_.object(to_json(question, question.limit));
+  console_.note("? " + described(question));
+  if (!question.activity.empty()) console_.note("  running: " + one_line(question.activity, 400));
+}
+
+std::optional<session::Settled> TerminalAsker::ask(const Question& question, std::stop_token stop) {
   UniqueFd terminal = open_terminal();
-  std::string what = fmt::format("{} (now: {})", printable(question.text), one_line(question.about, 200));
-  if (!terminal || console_.json()) {
-    console_.note("refused: " + what);
+  if (console_.json()) terminal.reset();
+  if (!terminal && !waits_) {
+    console_.note("refused: " + described(question));
     console_.note(fmt::format("to do: {}, or run it on a terminal and answer there",
-                              question.kind == session::Question::Kind::egress
+                              question.kind == Question::Kind::egress
                                   ? "allow it with --allow " + printable(question.subject)
                                   : "allow more with --bulk-limit N"));
-    return Approval::deny;
+    return session::Settled{Approval::deny, "there is nobody to ask"};
+  }
+  if (!terminal) {
+    tell(question);
+    console_.note(fmt::format("  Answer within {} seconds: anchorhold egress answer {} {}",
+                              question.limit / std::chrono::seconds(1), question.id(),
+                              words_for(question.kind)));
+    UniqueFd never(eventfd(0, EFD_CLOEXEC));
+    (void)read_line(never.get(), stop);
+    return std::nullopt;
   }
   std::unique_lock shown(terminal_, std::defer_lock);
   while (!shown.try_lock_for(std::chrono::milliseconds(50)))
-    if (stop.stop_requested()) return Approval::deny;
+    if (stop.stop_requested()) return std::nullopt;
   std::lock_guard lock(mutex_);
   std::stop_source cancel;
   {
@@ -112,21 +153,31 @@ Approval TerminalAsker::ask(const session::Question& question, std::stop_token s
   }
   std::stop_callback on_stop(stop, [&] { cancel.request_stop(); });
   if (pause_) pause_(true);
-  Approval answer;
+  std::optional<session::Settled> given;
   {
     LineTerminal lines(terminal.get());
-    console_.progress("");
-    console_.note("? " + what);
+    tell(question);
+    const bool egress = question.kind == Question::Kind::egress;
     console_.note(fmt::format(
-        "  Allow it? y: yes, {}; a: yes, in all of this session; anything else, or {} seconds without an "
+        "  Allow it? y: yes, {}; a: yes, in all of this session;{} anything else, or {} seconds without an "
         "answer: no",
-        question.kind == session::Question::Kind::egress ? "this once" : "as much again",
+        egress ? "this once" : "as much again", egress ? " always, never: from now on, written out;" : "",
         question.limit / std::chrono::seconds(1)));
-    answer = answer_of(read_line(terminal.get(), cancel.get_token()));
-    console_.note(answer == Approval::deny ? "  refused" : "  allowed");
+    console_.note(fmt::format("  (question {})", question.id()));
+    auto line = read_line(terminal.get(), cancel.get_token());
+    if (!stop.stop_requested()) {
+      given = session::Settled{answer_of(line, question.kind), "on the terminal"};
+      console_.note("  " + in_words(given->answer));
+    }
   }
   if (pause_) pause_(false);
-  return answer;
+  return given;
+}
+
+void TerminalAsker::settled(const Question& question, const session::Settled& end) {
+  console_.object(Json{
+      {"type", "answer"}, {"question", question.id()}, {"answer", word_of(end.answer)}, {"how", end.how}});
+  console_.note(fmt::format("  {} ({}): {}", in_words(end.answer), end.how, printable(question.subject)));
 }
 
 }  // namespace anchorhold::cli

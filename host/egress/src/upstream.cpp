@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <sodium.h>
+#include <vector>
 
 #include "base/files.h"
 #include "text.h"
@@ -14,6 +16,28 @@ namespace {
 constexpr std::size_t max_resolv_conf_bytes = 64 * 1024;
 constexpr std::size_t max_bundle_bytes = 8u << 20;
 constexpr std::string_view pem_begin = "-----BEGIN CERTIFICATE-----";
+
+// Each from its first line to its last, with something between that can be one (RFC 7468): half a file is
+// none.
+bool holds_certificates(std::string_view text) {
+  constexpr std::string_view pem_end = "-----END CERTIFICATE-----";
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find(pem_begin, at)) != std::string_view::npos; ++count) {
+    at += pem_begin.size();
+    auto end = text.find(pem_end, at);
+    if (end == std::string_view::npos) return false;
+    auto body = text.substr(at, end - at);
+    std::vector<unsigned char> bytes(body.size());
+    std::size_t length = 0;
+    constexpr unsigned char der_sequence = 0x30;
+    if (sodium_base642bin(bytes.data(), bytes.size(), body.data(), body.size(), "\r\n \t", &length, nullptr,
+                          sodium_base64_VARIANT_ORIGINAL) != 0 ||
+        length < 2 || bytes[0] != der_sequence)
+      return false;
+    at = end;
+  }
+  return count > 0;
+}
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view blank = " \t\r";
@@ -156,7 +180,7 @@ Result<std::string> TrustSpec::pem() const {
   std::string all;
   for (const auto& file : files) {
     std::string text = ANCHORHOLD_TRY(read_file(file, max_bundle_bytes));
-    if (text.find(pem_begin) == std::string::npos)
+    if (!holds_certificates(text))
       return fail(ErrorCode::invalid_argument, fmt::format("{} holds no certificate", file.string()),
                   "a PEM file is needed");
     all += text;

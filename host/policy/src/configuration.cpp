@@ -32,7 +32,11 @@ class TableReader {
             fmt::format("{}:{}: unknown key '{}' in {}", file_, key.source().begin.line, key.str(), where_),
             fmt::format("known keys: {}", known));
       }
-      if (auto status = reader->second(node); !status)
+      auto status = reader->second(node);
+      // What is wrong further in says where itself.
+      if (!status && status.error().message.starts_with(fmt::format("{}:", file_)))
+        return fail(std::move(status).error());
+      if (!status)
         return fail(with_context(status.error(),
                                  fmt::format("{}:{}: {}", file_, node.source().begin.line, key.str())));
     }

@@ -42,7 +42,9 @@ struct Session::State {
   State(SessionSpec session_spec, SessionParts session_parts)
       : spec(std::move(session_spec)),
         parts(std::move(session_parts)),
-        events(parts.events, context_of(spec)) {
+        events(parts.events, context_of(spec)),
+        questions(
+            std::make_shared<QuestionDesk>(spec.id, parts.asker, events, [this] { return activity(); })) {
     for (auto& grant : spec.grants) grants.push_back(std::make_shared<mounts::Grant>(std::move(grant)));
     spec.grants.clear();
   }
@@ -52,6 +54,9 @@ struct Session::State {
   Result<std::unique_ptr<Guest>> make_guest();
   void report(Stage stage);
   void retire(std::shared_ptr<Guest> guest, std::string_view reason, std::chrono::milliseconds grace);
+  void add_variables(ExecSpec& exec);
+  void began(const ExecId& exec, const ExecSpec& what);
+  std::string activity();
   Status record(const events::EventName& name, const mounts::Grant& grant, std::string_view cause = {});
   Result<std::shared_ptr<const mounts::Grant>> add_grant(const std::filesystem::path& path,
                                                          mounts::Mode mode);
@@ -69,9 +74,12 @@ struct Session::State {
   std::shared_ptr<Guest> guest;
   std::stop_source stop_starting;
   std::vector<std::shared_ptr<const mounts::Grant>> grants;  // added to by the worker only
+  std::vector<std::pair<ExecId, std::string>> running;       // the commands in the guest
 
+  const std::shared_ptr<QuestionDesk> questions;
   std::unique_ptr<ShareSet> shares;
-  std::unique_ptr<WayOut> way_out;                     // the worker's; none without EgressSpec
+  // Made by the worker, with the mutex, and there until the end; none without EgressSpec.
+  std::unique_ptr<WayOut> way_out;
   std::unique_ptr<hypervisor::Hypervisor> hypervisor;  // the worker's, and so is the next
   bool announced = false;
   // Guests are started and ended here: it lives as long as they do, and so do the processes it spawned for
@@ -85,9 +93,34 @@ Result<std::unique_ptr<Session>> Session::open(SessionSpec spec, SessionParts pa
     ANCHORHOLD_CHECK(session->state_->record(events::mount_grant, *grant));
   auto ledgers = ANCHORHOLD_TRY(state_directory()) / "ledgers" / session->id().value();
   session->state_->shares =
-      ANCHORHOLD_TRY(ShareSet::start(session->grants(), ledgers, session->state_->spec.limits, session->id(),
-                                     session->state_->parts.asker, session->events()));
+      ANCHORHOLD_TRY(ShareSet::start(session->grants(), ledgers, session->state_->spec.limits,
+                                     session->state_->questions, session->events()));
   return session;
+}
+
+void Session::State::began(const ExecId& exec, const ExecSpec& what) {
+  constexpr std::size_t longest = 500;
+  std::string words = what.shell_command;
+  if (words.empty())
+    for (const auto& word : what.argv) {
+      words += (words.empty() ? "" : " ") + word;
+      if (words.size() > longest) break;
+    }
+  if (words.size() > longest) words = words.substr(0, longest) + "…";
+  std::lock_guard lock(mutex);
+  running.emplace_back(exec, std::move(words));
+}
+
+// The latest first, since that is the likeliest to be what a question is about.
+std::string Session::State::activity() {
+  constexpr std::size_t most = 3;
+  std::lock_guard lock(mutex);
+  std::string all;
+  std::size_t count = 0;
+  for (auto each = running.rbegin(); each != running.rend() && count < most; ++each, ++count)
+    all += (all.empty() ? "" : "; ") + each->second;
+  if (running.size() > most) all += fmt::format("; and {} more", running.size() - most);
+  return all;
 }
 
 Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -104,6 +137,15 @@ std::vector<std::shared_ptr<const mounts::Grant>> Session::grants() const {
 }
 const mounts::FileAccess& Session::files() const {
   return state_->shares->files();
+}
+Result<egress::DoorPolicy> Session::egress_policy() const {
+  std::lock_guard lock(state_->mutex);
+  if (state_->way_out) return state_->way_out->policy();
+  if (state_->spec.egress) return state_->spec.egress->policy;
+  return fail(ErrorCode::failed_precondition, "the session has no way to the network");
+}
+Questions& Session::questions() {
+  return *state_->questions;
 }
 events::EventSink& Session::events() {
   return state_->events;
@@ -207,8 +249,13 @@ Result<std::unique_ptr<Guest>> Session::State::make_guest() {
     announced = false;
   }
   if (spec.egress && !way_out) {
-    auto started = WayOut::start(*spec.egress, spec.id, parts.asker, events);
+    WayOutParts way_out_parts{.questions = questions,
+                              .asks = parts.asker != nullptr,
+                              .notice = parts.notice,
+                              .answered = parts.answered};
+    auto started = WayOut::start(*spec.egress, std::move(way_out_parts), events);
     if (!started) return fail(std::move(started).error());
+    std::lock_guard lock(mutex);
     way_out = std::move(*started);
   }
   GuestParts guest_parts{.hypervisor = *hypervisor,
@@ -232,6 +279,10 @@ void Session::State::report(Stage stage) {
 // Ends the guest and lets whoever still uses it find out by its calls failing.
 void Session::State::retire(std::shared_ptr<Guest> old, std::string_view reason,
                             std::chrono::milliseconds grace) {
+  {
+    std::lock_guard lock(mutex);
+    running.clear();
+  }
   if (auto status = old->stop(reason, grace); !status)
     log_warning("ending the guest: " + status.error().message);
 }
@@ -260,16 +311,31 @@ std::shared_ptr<Guest> Session::running_guest() const {
   return state_->guest;
 }
 
+// What the person set stays; settings of Git are numbered, so theirs or ours.
+void Session::State::add_variables(ExecSpec& exec) {
+  std::map<std::string, std::string> variables;
+  {
+    std::lock_guard lock(mutex);
+    if (way_out) variables = way_out->variables();
+  }
+  const bool own_git = exec.environment.contains("GIT_CONFIG_COUNT");
+  for (auto& [name, value] : variables)
+    if (!own_git || !name.starts_with("GIT_CONFIG_")) exec.environment.emplace(name, std::move(value));
+}
+
 Result<std::unique_ptr<GuestExec>> Session::start_exec(Guest& guest, ExecSpec spec) {
   if (spec.working_directory.empty()) spec.working_directory = default_directory();
+  state_->add_variables(spec);
   auto exec = ANCHORHOLD_TRY(guest.client().start(spec));
   // Not recorded, not run: the end of `exec` kills the command.
   ANCHORHOLD_CHECK(events().record(exec_start_event(guest, exec->id(), spec, /*background=*/false)));
+  state_->began(exec->id(), spec);
   return exec;
 }
 
 Result<GuestClient::BackgroundStart> Session::start_background(Guest& guest, BackgroundSpec spec) {
   if (spec.exec.working_directory.empty()) spec.exec.working_directory = default_directory();
+  state_->add_variables(spec.exec);
   auto started = ANCHORHOLD_TRY(guest.client().start_background(spec));
   if (started.failed) return started;
   if (auto status = events().record(exec_start_event(guest, started.id, spec.exec, /*background=*/true));
@@ -277,10 +343,15 @@ Result<GuestClient::BackgroundStart> Session::start_background(Guest& guest, Bac
     (void)guest.client().kill_background(started.id, /*forget=*/true);
     return fail(std::move(status).error());
   }
+  state_->began(started.id, spec.exec);
   return started;
 }
 
 void Session::exec_ended(const Guest& guest, const ExecId& exec, const Result<ExecStatus>& status) {
+  {
+    std::lock_guard lock(state_->mutex);
+    std::erase_if(state_->running, [&](const auto& each) { return each.first == exec; });
+  }
   events::Event event(events::exec_end);
   event.set(events::key::vm_id, guest.id().value()).set("exec.id", exec.value());
   if (status) {
@@ -304,6 +375,7 @@ void Session::close(std::string_view reason, std::chrono::milliseconds grace) {
     state_->stop_starting.request_stop();
     state_->changed.notify_all();
   }
+  state_->questions->close();
   std::mutex mutex;
   std::condition_variable done_changed;
   bool done = false;
@@ -321,6 +393,7 @@ void Session::close(std::string_view reason, std::chrono::milliseconds grace) {
   });
   std::unique_lock lock(mutex);
   done_changed.wait(lock, [&] { return done; });
+  state_->questions->finish();
 }
 
 }  // namespace anchorhold::session

@@ -5,6 +5,7 @@
 
 #include "base/paths.h"
 #include "database/database.h"
+#include "egress/control.h"
 
 namespace anchorhold::session {
 namespace {
@@ -14,7 +15,8 @@ using database::Statement;
 using database::Transaction;
 
 constexpr const char* columns =
-    "id, kind, state, title, image, grants, created_ns, changed_ns, pid, start_ticks, boot, end";
+    "id, kind, state, title, image, grants, created_ns, changed_ns, pid, start_ticks, boot, end, network, "
+    "answers, credentials";
 
 std::int64_t to_ns(WallTime time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
@@ -26,16 +28,24 @@ WallTime from_ns(std::int64_t ns) {
 Status create_schema(Database& database) {
   auto transaction = ANCHORHOLD_TRY(Transaction::begin(database));
   auto version = ANCHORHOLD_TRY(database.query_integer("PRAGMA user_version")).value_or(0);
-  if (version > 1)
+  if (version > 3)
     return fail(ErrorCode::failed_precondition, "the list of sessions was written by a newer Anchorhold",
                 "use that version, or another state folder (XDG_STATE_HOME)");
-  if (version == 1) return {};
-  ANCHORHOLD_CHECK(database.run(
-      "CREATE TABLE session (id TEXT PRIMARY KEY, kind TEXT NOT NULL, state TEXT NOT NULL, title TEXT NOT "
-      "NULL, "
-      "image TEXT NOT NULL, grants TEXT NOT NULL, created_ns INTEGER NOT NULL, changed_ns INTEGER NOT NULL, "
-      "pid INTEGER NOT NULL, start_ticks INTEGER NOT NULL, boot TEXT NOT NULL, end TEXT NOT NULL);"
-      "PRAGMA user_version = 1"));
+  if (version == 3) return {};
+  if (version == 0)
+    ANCHORHOLD_CHECK(database.run(
+        "CREATE TABLE session (id TEXT PRIMARY KEY, kind TEXT NOT NULL, state TEXT NOT NULL, title TEXT NOT "
+        "NULL, "
+        "image TEXT NOT NULL, grants TEXT NOT NULL, created_ns INTEGER NOT NULL, changed_ns INTEGER NOT "
+        "NULL, "
+        "pid INTEGER NOT NULL, start_ticks INTEGER NOT NULL, boot TEXT NOT NULL, end TEXT NOT NULL)"));
+  if (version < 2)
+    ANCHORHOLD_CHECK(
+        database.run("ALTER TABLE session ADD COLUMN network TEXT NOT NULL DEFAULT '';"
+                     "ALTER TABLE session ADD COLUMN answers TEXT NOT NULL DEFAULT ''"));
+  ANCHORHOLD_CHECK(
+      database.run("ALTER TABLE session ADD COLUMN credentials TEXT NOT NULL DEFAULT '';"
+                   "PRAGMA user_version = 3"));
   return transaction.commit();
 }
 
@@ -51,6 +61,18 @@ std::vector<std::string> grants_from_json(std::string_view text) {
   for (const auto& item : list)
     if (item.is_string()) grants.push_back(item.get<std::string>());
   return grants;
+}
+
+std::string to_json(const std::vector<policy::EgressRule>& rules) {
+  policy::EgressPolicy all;
+  all.session = rules;
+  return egress::encode_rules(all);
+}
+
+// A rule that is not understood is one that denies or allows something unknown: then there is none of them.
+std::vector<policy::EgressRule> rules_from_json(std::string_view text) {
+  auto all = egress::parse_rules(text);
+  return all ? std::move(all->session) : std::vector<policy::EgressRule>();
 }
 
 // What the table says; whether its process lives is looked at separately.
@@ -69,6 +91,10 @@ SessionRecord read_row(const Statement& row) {
   record.owner.start_ticks = static_cast<std::uint64_t>(row.integer(9));
   record.owner.boot = row.text(10);
   record.end = row.text(11);
+  record.network = rules_from_json(row.text(12));
+  record.answers = rules_from_json(row.text(13));
+  // What is not understood is not everything.
+  if (!row.text(14).empty()) record.credentials = grants_from_json(row.text(14));
   return record;
 }
 
@@ -135,7 +161,7 @@ Status SessionStore::begin(SessionRecord record, const Clock& clock) {
                 fmt::format("session {} is run by process {}", record.id.value(), known->owner.pid),
                 fmt::format("stop it first: anchorhold sessions stop {}", record.id.value()));
   auto statement = ANCHORHOLD_TRY(state_->database.prepare(fmt::format(
-      "INSERT OR REPLACE INTO session ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')", columns)));
+      "INSERT OR REPLACE INTO session ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?)", columns)));
   const WallTime now = clock.wall();
   statement.bind(1, std::string_view(record.id.value()))
       .bind(2, to_string(record.kind))
@@ -147,7 +173,10 @@ Status SessionStore::begin(SessionRecord record, const Clock& clock) {
       .bind(8, to_ns(now))
       .bind(9, std::int64_t{record.owner.pid})
       .bind(10, static_cast<std::int64_t>(record.owner.start_ticks))
-      .bind(11, std::string_view(record.owner.boot));
+      .bind(11, std::string_view(record.owner.boot))
+      .bind(12, std::string_view(to_json(record.network)))
+      .bind(13, std::string_view(to_json(record.answers)))
+      .bind(14, std::string_view(record.credentials ? to_json(*record.credentials) : ""));
   ANCHORHOLD_CHECK(statement.run());
   return transaction.commit();
 }
@@ -157,6 +186,16 @@ Status SessionStore::set_grants(const SessionId& id, const std::vector<std::stri
   auto statement =
       ANCHORHOLD_TRY(state_->database.prepare("UPDATE session SET grants = ?, changed_ns = ? WHERE id = ?"));
   statement.bind(1, std::string_view(to_json(grants)))
+      .bind(2, to_ns(clock.wall()))
+      .bind(3, std::string_view(id.value()));
+  return statement.run();
+}
+
+Status SessionStore::set_answers(const SessionId& id, const std::vector<policy::EgressRule>& answers,
+                                 const Clock& clock) {
+  auto statement =
+      ANCHORHOLD_TRY(state_->database.prepare("UPDATE session SET answers = ?, changed_ns = ? WHERE id = ?"));
+  statement.bind(1, std::string_view(to_json(answers)))
       .bind(2, to_ns(clock.wall()))
       .bind(3, std::string_view(id.value()));
   return statement.run();

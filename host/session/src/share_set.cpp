@@ -23,9 +23,10 @@ GuestClient::MountMode mount_mode(const mounts::Grant& grant) {
 
 Result<std::unique_ptr<ShareSet>> ShareSet::start(const std::vector<GrantPointer>& grants,
                                                   const std::filesystem::path& ledgers,
-                                                  const mounts::ShareLimits& limits, const SessionId& session,
-                                                  Asker* asker, events::EventSink& events) {
-  std::unique_ptr<ShareSet> set(new ShareSet(ledgers, limits, session, asker, events));
+                                                  const mounts::ShareLimits& limits,
+                                                  std::shared_ptr<QuestionDesk> questions,
+                                                  events::EventSink& events) {
+  std::unique_ptr<ShareSet> set(new ShareSet(ledgers, limits, std::move(questions), events));
   for (const auto& grant : grants) set->entries_.push_back({grant, nullptr});
   for (std::size_t index = 0; index < grants.size(); ++index) {
     ANCHORHOLD_CHECK(set->start_share(index));
@@ -35,14 +36,13 @@ Result<std::unique_ptr<ShareSet>> ShareSet::start(const std::vector<GrantPointer
 }
 
 ShareSet::~ShareSet() {
-  questions_->close();
+  questions_->finish();
   {
     std::lock_guard lock(mutex_);
     askers_.clear();
   }
   spares_.reset();
   entries_.clear();  // no notice comes any more
-  questions_.reset();
   recorder_.reset();
   std::error_code ignored;
   // Only what holds nothing to undo.
@@ -202,7 +202,7 @@ void ShareSet::ask(std::size_t index, const mounts::ShareNotice& notice) {
   constexpr std::chrono::seconds usual{60}, allowance{2};
   auto limit = limits_.answer.count() > 0 ? limits_.answer : usual;
   Question question{.kind = Question::Kind::bulk_change,
-                    .session = session_,
+                    .session = {},
                     .subject = notice.grant,
                     .about = notice.report.path,
                     .text = fmt::format("{} in {}", notice.report.reason, notice.grant),
@@ -210,7 +210,7 @@ void ShareSet::ask(std::size_t index, const mounts::ShareNotice& notice) {
   questions_->ask(std::move(question), [this, index, number = notice.report.question](Approval answer) {
     auto verdict = answer == Approval::allow_for_session ? mounts::Verdict::allow_for_session
                    : answer == Approval::allow_once      ? mounts::Verdict::allow_once
-                                                       : mounts::Verdict::deny;
+                                                         : mounts::Verdict::deny;
     std::lock_guard lock(mutex_);
     if (auto found = askers_.find(index); found != askers_.end()) found->second->answer(number, verdict);
   });

@@ -31,8 +31,10 @@ class ShareSet {
 
   static Result<std::unique_ptr<ShareSet>> start(const std::vector<GrantPointer>& grants,
                                                  const std::filesystem::path& ledgers,
-                                                 const mounts::ShareLimits& limits, const SessionId& session,
-                                                 Asker* asker, events::EventSink& events);
+                                                 const mounts::ShareLimits& limits,
+                                                 std::shared_ptr<QuestionDesk> questions,
+                                                 events::EventSink& events);
+  // Finishes the desk: nobody is asked any more.
   ~ShareSet();
 
   // Readers for one guest, listening in its folder, and as many spare devices as it may have; the end of any
@@ -57,13 +59,9 @@ class ShareSet {
     std::unique_ptr<mounts::Share> share;
     bool keeper_gone = false;  // guarded by the mutex
   };
-  ShareSet(std::filesystem::path ledgers, const mounts::ShareLimits& limits, SessionId session, Asker* asker,
-           events::EventSink& events)
-      : ledgers_(std::move(ledgers)),
-        limits_(limits),
-        session_(std::move(session)),
-        events_(events),
-        questions_(std::make_unique<QuestionDesk>(asker, events)) {}
+  ShareSet(std::filesystem::path ledgers, const mounts::ShareLimits& limits,
+           std::shared_ptr<QuestionDesk> questions, events::EventSink& events)
+      : ledgers_(std::move(ledgers)), limits_(limits), events_(events), questions_(std::move(questions)) {}
   Status start_share(std::size_t index);
   Status give_to_guest(std::size_t index, GuestClient* client, const std::function<Status()>& allowed);
   void noticed(std::optional<std::size_t> index, const mounts::ShareNotice& notice);
@@ -72,7 +70,6 @@ class ShareSet {
 
   const std::filesystem::path ledgers_;
   const mounts::ShareLimits limits_;
-  const SessionId session_;
   events::EventSink& events_;
   mounts::FileAccess files_;
   std::mutex mutex_;
@@ -82,7 +79,7 @@ class ShareSet {
   std::unique_ptr<mounts::Spares> spares_;
   std::unique_ptr<Announcer> announcer_ = std::make_unique<Announcer>();
   std::map<std::size_t, mounts::Share*> askers_;  // whose keeper may be answered; guarded by the mutex
-  std::unique_ptr<QuestionDesk> questions_;
+  const std::shared_ptr<QuestionDesk> questions_;
   std::unique_ptr<SerialExecutor> recorder_ = std::make_unique<SerialExecutor>("reports");
 };
 

@@ -25,6 +25,39 @@ Command command(const Words& argv) {
   return std::get<Command>(parsed(argv).command);
 }
 
+TEST(Arguments, Egress) {
+  auto explain = command<EgressCommand>({"egress", "explain", "Example.com:8443", "--session", "3f",
+                                         "--method", "GET", "--path", "/v1", "--resolve"});
+  EXPECT_EQ(explain.action, EgressCommand::Action::explain);
+  EXPECT_EQ(explain.query.target, "Example.com:8443");
+  EXPECT_EQ(explain.query.method, "GET");
+  EXPECT_EQ(explain.query.path, "/v1");
+  EXPECT_EQ(explain.session, "3f");
+  EXPECT_TRUE(explain.resolve);
+  EXPECT_EQ(command<EgressCommand>({"egress", "pending"}).action, EgressCommand::Action::pending);
+  EXPECT_EQ(command<EgressCommand>({"egress", "rules", "--session", "3f"}).session, "3f");
+  EXPECT_EQ(command<EgressCommand>({"egress", "forget", "example.com"}).rule, "example.com");
+  for (const auto& [word, answer] : std::vector<std::pair<std::string, session::Approval>>{
+           {"once", session::Approval::allow_once},
+           {"session", session::Approval::allow_for_session},
+           {"always", session::Approval::allow_always},
+           {"never", session::Approval::deny_always},
+           {"deny", session::Approval::deny}}) {
+    auto given = command<EgressCommand>({"egress", "answer", "3f.2", word});
+    EXPECT_EQ(given.question, "3f.2");
+    EXPECT_EQ(given.answer, answer);
+  }
+  for (const Words& wrong : std::vector<Words>{{"egress"},
+                                               {"egress", "explain"},
+                                               {"egress", "answer", "3f.2"},
+                                               {"egress", "answer", "3f.2", "yes"},
+                                               {"egress", "forget"},
+                                               {"egress", "nonsense"}})
+    EXPECT_FALSE(parse_arguments(wrong)) << wrong.back();
+  EXPECT_TRUE(command<RunCommand>({"run", "--wait-for-answers", "--", "ls"}).guest.wait_for_answers);
+  EXPECT_TRUE(command<SessionsCommand>({"sessions", "resume", "3f", "--wait-for-answers"}).wait_for_answers);
+}
+
 TEST(Arguments, RunWithEverything) {
   auto run = command<RunCommand>(
       {"run", "--rw",     "/a",     "--ro",      "/b",    "--rw",  "/c",  "--image", "full",  "--cpus",

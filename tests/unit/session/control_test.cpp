@@ -2,11 +2,13 @@
 #include "session/control.h"
 
 #include <future>
+#include <mutex>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "policy/configuration.h"
 #include "proto/host.grpc.pb.h"
 #include "session_fixture.h"
 #include "vsock/channel.h"
@@ -127,6 +129,158 @@ TEST_F(ControlTest, WhatNoProgramOfOursSaysIsRefused) {
   }
   EXPECT_TRUE(asked_.empty());
   EXPECT_TRUE(ControlClient::connect(session_)->grant("/a", mounts::Mode::ro));
+}
+
+// A list that the test fills.
+class TestQuestions : public Questions {
+ public:
+  std::vector<Pending> pending() const override {
+    std::lock_guard lock(mutex_);
+    return all_;
+  }
+  Result<Approval> answer(std::uint64_t number, Approval answer, std::string_view how) override {
+    std::unique_lock lock(mutex_);
+    for (auto each = all_.begin(); each != all_.end(); ++each)
+      if (each->question.number == number) {
+        all_.erase(each);
+        answered += std::string(to_string(answer)) + " " + std::string(how);
+        lock.unlock();
+        tell();
+        return answer;
+      }
+    return fail(ErrorCode::not_found, "no such question");
+  }
+  std::uint64_t add_listener(std::function<void()> changed) override {
+    std::lock_guard lock(listeners_);
+    changed_ = std::move(changed);
+    return 1;
+  }
+  void remove_listener(std::uint64_t) override {
+    std::lock_guard lock(listeners_);
+    changed_ = {};
+  }
+  void put(std::uint64_t number) {
+    {
+      std::lock_guard lock(mutex_);
+      Question question{.kind = Question::Kind::egress,
+                        .session = {},
+                        .subject = "example.com:443",
+                        .about = "GET /\xff",
+                        .text = "the guest wants",
+                        .limit = std::chrono::minutes(1)};
+      question.number = number;
+      question.activity = std::string(100'000, 'x');
+      question.bytes_waiting = 7;
+      all_.push_back({question, std::chrono::seconds(42)});
+    }
+    tell();
+  }
+  std::string answered;
+
+ private:
+  void tell() {
+    std::lock_guard lock(listeners_);
+    if (changed_) changed_();
+  }
+  mutable std::mutex mutex_, listeners_;
+  std::vector<Pending> all_;
+  std::function<void()> changed_;
+};
+
+TEST_F(ControlTest, QuestionsAreWatchedAndAnswered) {
+  TestQuestions questions;
+  questions.put(1);
+  ControlHandlers handlers;
+  handlers.questions = &questions;
+  handlers.network = []() -> Result<NetworkView> {
+    NetworkView view;
+    view.rules.broken = "config.toml:3";
+    view.rules.kept.push_back(*policy::parse_rule_argument("example.com", policy::EgressAction::allow));
+    view.person = policy::Person::present;
+    view.ask_timeout = std::chrono::seconds(5);
+    return view;
+  };
+  auto server = *ControlServer::start(session_, std::move(handlers));
+  auto client = ControlClient::connect(session_);
+  ASSERT_TRUE(client);
+  auto list = client->questions();
+  ASSERT_TRUE(list) << list.error().message;
+  ASSERT_EQ(list->size(), 1u);
+  const auto& [question, left] = list->front();
+  EXPECT_EQ(question.id(), "session-1.1");
+  EXPECT_EQ(question.subject, "example.com:443");
+  EXPECT_EQ(question.about, "GET /\xff");
+  EXPECT_EQ(question.activity.size(), 2048u);
+  EXPECT_EQ(question.bytes_waiting, 7u);
+  EXPECT_EQ(left, std::chrono::seconds(42));
+
+  auto stub = raw();
+  grpc::ClientContext context;
+  auto stream = stub->WatchQuestions(&context, wire::WatchQuestionsRequest());
+  wire::QuestionList seen;
+  ASSERT_TRUE(stream->Read(&seen));
+  EXPECT_EQ(seen.questions_size(), 1);
+  EXPECT_EQ(seen.questions(0).answers_size(), 5);
+  questions.put(2);
+  while (seen.questions_size() != 2) ASSERT_TRUE(stream->Read(&seen));
+  auto answered = client->answer(1, Approval::allow_always);
+  ASSERT_TRUE(answered) << answered.error().message;
+  EXPECT_EQ(*answered, Approval::allow_always);
+  EXPECT_EQ(questions.answered, "allow_always by another program");
+  while (seen.questions_size() != 1) ASSERT_TRUE(stream->Read(&seen));
+  EXPECT_EQ(client->answer(1, Approval::deny).error().code, ErrorCode::not_found);
+  wire::AnswerRequest request;
+  request.set_number(2);
+  request.set_answer(static_cast<wire::AnswerWord>(99));
+  wire::AnswerReply reply;
+  grpc::ClientContext nonsense;
+  EXPECT_EQ(stub->Answer(&nonsense, request, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+
+  auto view = client->network();
+  ASSERT_TRUE(view) << view.error().message;
+  EXPECT_EQ(view->rules.broken, "config.toml:3");
+  EXPECT_EQ(view->rules.kept.at(0).host.text(), "example.com");
+  EXPECT_EQ(view->person, policy::Person::present);
+  EXPECT_EQ(view->ask_timeout, std::chrono::seconds(5));
+
+  // The end of the session ends who watches.
+  server.reset();
+  while (stream->Read(&seen)) {
+  }
+  EXPECT_FALSE(stream->Finish().ok());
+}
+
+TEST_F(ControlTest, ASessionThatAsksNothingSaysSo) {
+  auto server = start();
+  auto client = ControlClient::connect(session_);
+  ASSERT_TRUE(client);
+  EXPECT_TRUE(client->questions()->empty());
+  EXPECT_EQ(client->answer(1, Approval::deny).error().code, ErrorCode::not_found);
+  EXPECT_EQ(client->network().error().code, ErrorCode::failed_precondition);
+}
+
+// More than may watch, some of them gone without a word.
+TEST_F(ControlTest, WatchersComeAndGo) {
+  TestQuestions questions;
+  ControlHandlers handlers;
+  handlers.questions = &questions;
+  auto server = *ControlServer::start(session_, std::move(handlers));
+  for (int round = 0; round < 5; ++round) {
+    std::vector<std::unique_ptr<wire::Session::Stub>> stubs;
+    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+    std::vector<std::unique_ptr<grpc::ClientReader<wire::QuestionList>>> streams;
+    for (int i = 0; i < 8; ++i) {
+      stubs.push_back(raw());
+      contexts.push_back(std::make_unique<grpc::ClientContext>());
+      streams.push_back(stubs.back()->WatchQuestions(contexts.back().get(), {}));
+    }
+    wire::QuestionList list;
+    ASSERT_TRUE(streams[0]->Read(&list));
+    questions.put(static_cast<std::uint64_t>(round + 1));
+    for (auto& context : contexts) context->TryCancel();
+    for (auto& stream : streams) (void)stream->Finish();
+  }
+  EXPECT_EQ(ControlClient::connect(session_)->questions()->size(), 5u);
 }
 
 TEST_F(ControlTest, WithoutASessionTheErrorSaysSo) {

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "database/database.h"
+#include "policy/configuration.h"
 
 namespace anchorhold::session {
 namespace {
@@ -42,6 +44,52 @@ class SessionStoreTest : public testing::Test {
   TemporaryDirectory folder_ = *TemporaryDirectory::create();
   SystemClock clock_;
 };
+
+TEST_F(SessionStoreTest, RulesAndAnswersComeBack) {
+  auto store = open();
+  auto made = record("aa1");
+  made.network = {*policy::parse_rule_argument("example.com:8443", policy::EgressAction::allow),
+                  *policy::parse_rule_argument("10.0.0.0/8", policy::EgressAction::deny)};
+  ASSERT_TRUE(store.begin(made, clock_));
+  policy::EgressRule answer = made.network[0];
+  answer.methods = {"GET"};
+  answer.source = "answered 10:15";
+  ASSERT_TRUE(store.set_answers(SessionId("aa1"), {answer}, clock_));
+  auto back = store.find("aa1");
+  ASSERT_TRUE(back) << back.error().message;
+  ASSERT_EQ(back->network.size(), 2u);
+  EXPECT_EQ(back->network[0].host.text(), "example.com");
+  EXPECT_EQ(back->network[0].ports, (std::vector<std::uint16_t>{8443}));
+  EXPECT_EQ(back->network[0].source, "--allow example.com:8443");
+  EXPECT_EQ(back->network[1].action, policy::EgressAction::deny);
+  ASSERT_EQ(back->answers.size(), 1u);
+  EXPECT_EQ(back->answers[0].methods, (std::vector<std::string>{"GET"}));
+  EXPECT_EQ(back->answers[0].source, "answered 10:15");
+}
+
+// As the first version wrote it.
+TEST_F(SessionStoreTest, AListFromBeforeIsTakenOver) {
+  {
+    auto old =
+        *database::Database::open(folder_.path() / "sessions.db", database::Database::Mode::read_write);
+    ASSERT_TRUE(
+        old.run("CREATE TABLE session (id TEXT PRIMARY KEY, kind TEXT NOT NULL, state TEXT NOT NULL, title "
+                "TEXT NOT NULL, "
+                "image TEXT NOT NULL, grants TEXT NOT NULL, created_ns INTEGER NOT NULL, changed_ns INTEGER "
+                "NOT NULL, "
+                "pid INTEGER NOT NULL, start_ticks INTEGER NOT NULL, boot TEXT NOT NULL, end TEXT NOT NULL);"
+                "INSERT INTO session VALUES ('old1', 'task', 'ended', 'title', 'base', '[]', 1, 2, 3, 4, "
+                "'boot', 'done');"
+                "PRAGMA user_version = 1"));
+  }
+  auto store = open();
+  auto back = store.find("old1");
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->end, "done");
+  EXPECT_TRUE(back->network.empty());
+  EXPECT_TRUE(store.set_answers(SessionId("old1"), {}, clock_));
+  EXPECT_TRUE(open().find("old1"));
+}
 
 TEST_F(SessionStoreTest, RecordsComeBackNewestFirst) {
   auto store = open();

@@ -14,6 +14,9 @@
 #include "events/event_log.h"
 #include "mounts/mode.h"
 #include "policy/egress_policy.h"
+#include "policy/explain.h"
+#include "session/asker.h"
+#include "vault/credential.h"
 
 namespace anchorhold::cli {
 
@@ -28,13 +31,16 @@ struct GuestArguments {
   unsigned cpus = 0;  // 0: the default
   ByteSize memory;    // 0: the default
   std::string hypervisor_uri;
-  bool emulate = false;                // do not use KVM even where there is
+  bool emulate = false;  // do not use KVM even where there is
   // In each granted folder.
   std::optional<unsigned> bulk_limit;  // none: the default; 0: no guard
   ByteSize write_limit;                // 0: the default
   std::uint64_t file_limit = 0;        // 0: the default
   bool refuse_escaping_symlinks = false;
-  std::vector<policy::EgressRule> network;  // of --allow and --deny
+  std::vector<policy::EgressRule> network;              // of --allow and --deny
+  std::optional<std::vector<std::string>> credentials;  // the only ones to use; none: all that rules name
+  std::vector<policy::EgressRule> answers;              // of a session that is resumed
+  bool wait_for_answers = false;                        // ask although there is no terminal
 };
 
 struct RunCommand {
@@ -64,6 +70,7 @@ struct SessionsCommand {
   std::string id;
   std::vector<GrantArgument> grants;  // grant: in the order they were given
   bool force = false;                 // stop: kill when it does not end by itself
+  bool wait_for_answers = false;      // resume
   bool forget_undo = false;           // remove: also what it changed and could still be undone
   // resume: what is to be different from now on; empty: as it was.
   std::string model;
@@ -95,6 +102,17 @@ struct EventsCommand {
   std::optional<events::Head> head;
 };
 
+struct EgressCommand {
+  enum class Action { explain, pending, answer, rules, forget };
+  Action action = Action::rules;
+  policy::ExplainQuery query;  // explain
+  bool resolve = false;        // explain: also look up and judge the addresses
+  std::string session;   // explain, rules: of this session, or the beginning of its id; empty: of a new one
+  std::string question;  // answer: "SESSION.NUMBER"
+  session::Approval answer = session::Approval::deny;
+  std::string rule;  // forget
+};
+
 struct ImageCommand {
   enum class Action { list, build, verify, remove, collect_garbage };
   Action action = Action::list;
@@ -102,12 +120,22 @@ struct ImageCommand {
   bool refresh = false;
 };
 
+struct CredentialCommand {
+  enum class Action { add, list, remove, test };
+  Action action = Action::list;
+  vault::Credential credential;       // its name; add: what is known of it
+  std::optional<vault::Store> store;  // add: none: where it is best
+  bool passphrase = false;            // add: protects a new file of secrets
+  bool replace = false;               // add
+  std::string url;                    // test
+};
+
 struct DoctorCommand {
   GuestArguments guest;
 };
 
 using Command = std::variant<RunCommand, TaskCommand, SessionsCommand, ChangesCommand, UndoCommand,
-                             EventsCommand, ImageCommand, DoctorCommand>;
+                             EventsCommand, EgressCommand, ImageCommand, DoctorCommand, CredentialCommand>;
 
 struct Arguments {
   Command command;

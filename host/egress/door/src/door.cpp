@@ -90,7 +90,7 @@ class ProcessDoor final : public Door, public std::enable_shared_from_this<Proce
   DoorPolicy policy_;
   std::string trust_;
   std::deque<ControlMessage> outgoing_;
-  std::set<std::uint64_t> questions_;    // of the process that runs
+  std::set<std::uint64_t> questions_;   // of the process that runs
   std::set<policy::Destination> once_;  // what was allowed for once in it
   std::string ca_;
   pid_t pid_ = -1;
@@ -339,10 +339,16 @@ void ProcessDoor::take_question(const ControlMessage& message) {
 
 void ProcessDoor::answer(std::uint64_t process, Question question, Answer given) {
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (process != process_) return;
     bool open = questions_.erase(question.id) > 0;
-    if (!open && given != Answer::deny) return;
+    if (!open && given != Answer::deny) {
+      // Too late, or kept as a rule that has settled the question already.
+      const bool kept = given == Answer::always || given == Answer::never;
+      lock.unlock();
+      if (kept) record(event_of_answer(question, given));
+      return;
+    }
   }
   if (!record(event_of_answer(question, given))) given = Answer::deny;
   std::lock_guard lock(mutex_);
@@ -369,8 +375,9 @@ void ProcessDoor::take_secret_request(const ControlMessage& message) {
     std::lock_guard lock(mutex_);
     process = process_;
     // The process decides; what it may ask for at all is held against the policy here.
-    if (request) named = names_credential(policy_, request->destination, request->credential,
-                                           once_.contains(request->destination));
+    if (request)
+      named = names_credential(policy_, request->destination, request->credential,
+                               once_.contains(request->destination));
   }
   if (!request || !named || !host_.secret)
     return give(process, message.id,

@@ -86,6 +86,7 @@ events::Event event_of_policy(const DoorPolicy& policy) {
       .set("egress.rules.user", count(policy.rules.user))
       .set("egress.rules.session", count(policy.rules.session))
       .set("egress.rules.kept", count(policy.rules.kept))
+      .set("egress.broken", !policy.rules.broken.empty())
       .set("egress.default", policy::to_string(policy.rules.unnamed))
       .set("egress.person", policy.person == policy::Person::present);
 }
@@ -112,8 +113,7 @@ bool names_credential(const DoorPolicy& policy, const policy::Destination& desti
   auto decision = policy::decide(policy.rules, destination, policy.person);
   bool allowed = decision.action == policy::EgressAction::allow ||
                  (once && decision.action == policy::EgressAction::ask);
-  return allowed && decision.rule &&
-         decision.rule->credential == credential;
+  return allowed && decision.rule && decision.rule->credential == credential;
 }
 
 }  // namespace anchorhold::egress

@@ -14,10 +14,6 @@ events::Event event_of_question(const Question& question);
 events::Event event_of_answer(const Question& question, Answer answer);
 events::Event event_of_policy(const DoorPolicy& policy);
 
-// `asking`: the rule that wanted the question. What it demands of connections a yes does not take away.
-policy::EgressRule rule_of_answer(const policy::Destination& destination, Answer answer,
-                                  const policy::EgressRule* asking);
-
 // Whether the rule that decides about the destination names this credential. `once`: a person has allowed
 // what the policy asks about.
 bool names_credential(const DoorPolicy& policy, const policy::Destination& destination,

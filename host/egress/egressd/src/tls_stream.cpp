@@ -229,8 +229,15 @@ Result<SslContext> client_context(const std::string& trust_pem) {
   X509_STORE_set_flags(store, X509_V_FLAG_PARTIAL_CHAIN);
   std::size_t count = 0;
   using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
-  while (Certificate certificate{PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)})
-    count += X509_STORE_add_cert(store, certificate.get()) == 1 ? 1 : 0;
+  // One that cannot be read is passed over: the others are no worse for it.
+  for (;;) {
+    ERR_clear_error();
+    Certificate certificate{PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)};
+    if (certificate)
+      count += X509_STORE_add_cert(store, certificate.get()) == 1 ? 1 : 0;
+    else if (BIO_eof(bio.get()) || ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE)
+      break;
+  }
   ERR_clear_error();
   if (count == 0) return fail(ErrorCode::invalid_argument, "there is no certificate to trust");
   return context;

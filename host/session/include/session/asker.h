@@ -3,13 +3,25 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/id.h"
 
 namespace anchorhold::session {
+
+enum class Approval {
+  deny,
+  allow_once,         // this; of a bulk change: as much again before the next question
+  allow_for_session,  // and no question of this kind about this subject again
+  allow_always,       // nor in later sessions
+  deny_always,        // denied, now and in later sessions, without a question
+};
+std::string_view to_string(Approval answer);
 
 struct Question {
   enum class Kind {
@@ -23,25 +35,35 @@ struct Question {
   std::string about;  // any bytes: the guest may have chosen them
   std::string text;   // what is asked, one line
   std::chrono::milliseconds limit{0};
+  std::uint64_t bytes_waiting = 0;  // of a request's body, when announced
+  // Set when it is put: its number in the session, and the commands that run in the guest then.
+  std::uint64_t number = 0;
+  std::string activity{};
+
+  // "3f2a1b.2": names it among all questions of a person.
+  std::string id() const;
 };
 std::string_view to_string(Question::Kind kind);
+// What can be answered to it.
+std::vector<Approval> answers_to(Question::Kind kind);
 
-enum class Approval {
-  deny,
-  allow_once,         // this, and as much again before the next question
-  allow_for_session,  // and no question of this kind about this subject again
+// How a question came to its end.
+struct Settled {
+  Approval answer = Approval::deny;
+  std::string how;  // "on the terminal", "by another program", "nobody answered in time"
 };
-std::string_view to_string(Approval answer);
 
 // A front end: a terminal, a service, a window. Asked by one thread at a time in each session; several
 // sessions may share one.
 class Asker {
  public:
   virtual ~Asker() = default;
-  // Blocks until there is an answer, or a stop is requested (nobody answered in time, or the session ends):
-  // then it returns deny soon. Where there is no person it returns deny at once, and says to whom it may
-  // concern what to do.
-  virtual Approval ask(const Question& question, std::stop_token stop) = 0;
+  // Blocks until there is an answer, or a stop is requested (it was answered elsewhere or not in time, it is
+  // no longer of interest, the session ends): then it returns nothing soon. Where there is no person and none
+  // is waited for it returns deny at once, and says to whom it may concern what to do.
+  virtual std::optional<Settled> ask(const Question& question, std::stop_token stop) = 0;
+  // What became of a question that was put here and not answered here. On the thread that asked.
+  virtual void settled(const Question& question, const Settled& end);
 };
 
 }  // namespace anchorhold::session

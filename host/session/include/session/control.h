@@ -2,14 +2,18 @@
 // the runtime directory. Who connects is looked at before a byte is read.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/id.h"
 #include "mounts/mode.h"
+#include "policy/egress_policy.h"
+#include "session/questions.h"
 
 namespace anchorhold::session {
 
@@ -18,9 +22,20 @@ struct GrantedFolder {
   std::string guest_path;
 };
 
-// What the session does when it is asked. Called one after another, on a thread of the server's; may block.
+// What may be reached by a session, as it is now.
+struct NetworkView {
+  policy::EgressPolicy rules;
+  policy::Person person = policy::Person::absent;
+  std::chrono::milliseconds ask_timeout{0};
+};
+
+// What the session does when it is asked. Functions are called one after another, on a thread of the
+// server's; may block.
 struct ControlHandlers {
   std::function<Result<GrantedFolder>(const std::filesystem::path& path, mounts::Mode mode)> grant;
+  std::function<Result<NetworkView>()> network;
+  // Outlives the server.
+  Questions* questions = nullptr;
 };
 
 class ControlServer {
@@ -45,6 +60,11 @@ class ControlClient {
 
   // The path is made absolute here; what it leads to is for the session to see.
   Result<GrantedFolder> grant(const std::filesystem::path& path, mounts::Mode mode);
+  // Those that wait now.
+  Result<std::vector<Questions::Pending>> questions();
+  // As Questions::answer.
+  Result<Approval> answer(std::uint64_t number, Approval answer);
+  Result<NetworkView> network();
 
  private:
   struct State;

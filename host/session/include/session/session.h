@@ -20,6 +20,7 @@
 #include "session/asker.h"
 #include "session/egress.h"
 #include "session/guest.h"
+#include "session/questions.h"
 
 namespace anchorhold::session {
 
@@ -40,6 +41,10 @@ struct SessionParts {
   std::function<Result<images::VerifiedImage>(const std::string& name)> verify_image;
   // Whom to ask what only a person can decide; outlives the session. None: every answer is no.
   Asker* asker = nullptr;
+  // What the person should hear meanwhile, one line; from any thread.
+  std::function<void(const std::string&)> notice = {};
+  // What has been answered for the rest of the session about the network, all of it; from any thread.
+  std::function<void(const std::vector<policy::EgressRule>& answers)> answered = {};
   // On the worker.
   std::function<void(Stage)> progress = {};
   std::function<void(const hypervisor::Capabilities&)> hypervisor_ready =
@@ -68,6 +73,10 @@ class Session {
   std::string default_directory() const;
   // The host's own way into the granted folders; also without a guest.
   const mounts::FileAccess& files() const;
+  // What it may reach now, with the answers that were given in it. failed_precondition: it has no network.
+  Result<egress::DoorPolicy> egress_policy() const;
+  // That wait for a person just now.
+  Questions& questions();
   // Has session.id and task.id in it.
   events::EventSink& events();
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/id.h"
+#include "policy/egress_policy.h"
 #include "session/process_identity.h"
 
 namespace anchorhold::session {
@@ -31,7 +32,10 @@ struct SessionRecord {
   SessionState state = SessionState::running;
   std::string title;  // the command or the wish, shortened, on one line
   std::string image;
-  std::vector<std::string> grants;  // "rw /home/a/report → /mnt/report"
+  std::vector<std::string> grants;                        // "rw /home/a/report → /mnt/report"
+  std::vector<policy::EgressRule> network;                // the command line's --allow and --deny
+  std::vector<policy::EgressRule> answers;                // what was answered for all of the session
+  std::optional<std::vector<std::string>> credentials{};  // the command line's --credential
   WallTime created{};
   WallTime changed{};
   ProcessIdentity owner;  // the process that runs it, or ran it last
@@ -53,6 +57,8 @@ class SessionStore {
   Status begin(SessionRecord record, const Clock& clock);
   // What it is granted now.
   Status set_grants(const SessionId& id, const std::vector<std::string>& grants, const Clock& clock);
+  // What was answered for it, all of it.
+  Status set_answers(const SessionId& id, const std::vector<policy::EgressRule>& answers, const Clock& clock);
   Status end(const SessionId& id, std::string_view how, const Clock& clock);
 
   // A record says running only while its process lives.

@@ -69,6 +69,11 @@ struct DoorHost {
   std::function<void(const std::string& ca_certificate_pem)> restarted;
 };
 
+// The rule that an answer becomes. `asking`: the rule that wanted the question, or none; what it demands of
+// connections a yes does not take away.
+policy::EgressRule rule_of_answer(const policy::Destination& destination, Answer answer,
+                                  const policy::EgressRule* asking);
+
 struct DoorStatistics {
   std::uint64_t adopted = 0;   // streams given to the process
   std::uint64_t dropped = 0;   // streams closed because no process could take them
