@@ -72,6 +72,8 @@ TEST(Control, AConfigurationComesBackAsItWas) {
   rule.credential = "example";
   rule.deny_headers = {"x-fetch-url"};
   rule.max_upload = ByteSize{10};
+  using enum policy::GitOperation;
+  rule.git = {{{"team/*"}, {fetch}, {}, {}}, {{"app"}, {push, deletes, lfs}, {"refs/*"}, {"ci.skip"}}};
   rule.tunnel_only = true;
   rule.source = "config.toml:3";
   configuration.rules.user = {rule};
@@ -97,6 +99,11 @@ TEST(Control, AConfigurationComesBackAsItWas) {
   EXPECT_EQ(back.credential, rule.credential);
   EXPECT_EQ(back.deny_headers, rule.deny_headers);
   EXPECT_EQ(back.max_upload, rule.max_upload);
+  ASSERT_EQ(back.git.size(), 2u);
+  EXPECT_EQ(back.git[0].repositories, rule.git[0].repositories);
+  EXPECT_EQ(back.git[1].operations, rule.git[1].operations);
+  EXPECT_EQ(back.git[1].refs, rule.git[1].refs);
+  EXPECT_EQ(back.git[1].push_options, rule.git[1].push_options);
   EXPECT_TRUE(back.tunnel_only);
   EXPECT_EQ(back.source, rule.source);
   EXPECT_EQ(parsed->rules.answers.size(), 2u);

@@ -92,18 +92,13 @@ void GuestConnection::judge_again() {
       asio::detached);
 }
 
-Awaitable<bool> GuestConnection::tell_refusal(Stream& guest, Refusal why) {
+Awaitable<void> GuestConnection::refuse(Stream& guest, Refusal why) {
   unsigned status = why.status;
   EventReport report = std::move(why.report);
   if (!co_await record(report)) report.cause += " (and it could not be recorded)";
   std::string response = refusal_response(status, report, why.form);
   deadline_.in(proxy_.configuration()->limits.head);
   bool told = co_await write_all(guest, response);
-  co_return told;
-}
-
-Awaitable<void> GuestConnection::refuse(Stream& guest, Refusal why) {
-  bool told = co_await tell_refusal(guest, std::move(why));
   if (told) co_await linger(proxy_.loop(), guest);
 }
 

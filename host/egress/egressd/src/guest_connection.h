@@ -41,8 +41,6 @@ class GuestConnection : public std::enable_shared_from_this<GuestConnection> {
   static Refusal refusal(unsigned status, EventReport report);
   EventReport report_of(EventKind kind, std::string cause) const;
   Awaitable<void> refuse(Stream& guest, Refusal why);
-  // Recorded, and said; the guest may still be sending.
-  Awaitable<bool> tell_refusal(Stream& guest, Refusal why);
   Awaitable<bool> record(EventReport report);
   // Recorded, and the guest is told by an alert of TLS, since it waits for a server's hello.
   Awaitable<void> refuse_hello(std::string cause, bool violation);

@@ -318,7 +318,11 @@ void Http2Bridge::add_body(const Shared& exchange, std::string_view bytes) {
 }
 
 void Http2Bridge::end_request(const Shared& exchange, std::vector<Field> trailers) {
-  if (exchange->refused) return;
+  if (exchange->refused) {
+    exchange->up.ends = true;
+    if (exchange->at_end) answer_refused(exchange, std::move(*exchange->at_end));
+    return;
+  }
   if (auto judged = judge_trailers(trailers, connection_.decided_.configuration->session_token); !judged) {
     refuse(exchange, 403, connection_.report_of(EventKind::deny, judged.error().message));
     return;
@@ -355,15 +359,24 @@ Awaitable<void> Http2Bridge::refuse_recorded(Shared exchange, unsigned status, E
   if (open && exchange->responded) {
     guest_->reset(exchange->guest_id, NGHTTP2_CANCEL);
   } else if (open) {
-    Flow& down = exchange->down;
     RefusalResponse response = refusal_message(status, report, form);
-    down.waiting = std::move(response.body);
-    down.ends = true;
-    std::vector<Field> fields{{":status", std::to_string(response.status)}};
-    for (Field& field : response.fields) fields.push_back(std::move(field));
-    guest_->respond(exchange->guest_id, fields, true);
+    // A client of Git reads its answer after it has sent its pack, and waits for ever for one that came
+    // before.
+    if (!form.git_report.empty() && !exchange->up.ends)
+      exchange->at_end = std::move(response);
+    else
+      answer_refused(exchange, std::move(response));
   }
   if (--running_ == 0) ended_.set();
+}
+
+void Http2Bridge::answer_refused(const Shared& exchange, RefusalResponse response) {
+  Flow& down = exchange->down;
+  down.waiting = std::move(response.body);
+  down.ends = true;
+  std::vector<Field> fields{{":status", std::to_string(response.status)}};
+  for (Field& field : response.fields) fields.push_back(std::move(field));
+  guest_->respond(exchange->guest_id, fields, true);
 }
 
 void Http2Bridge::guest_closed(std::int32_t id, std::uint32_t error) {

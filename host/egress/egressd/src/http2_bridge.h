@@ -37,8 +37,9 @@ class Http2Bridge {
     std::int32_t guest_id = 0, server_id = -1;
     RequestHead head;
     Flow up, down;
-    bool refused = false;    // the guest is answered from here
-    bool responded = false;  // the server's final response has begun
+    bool refused = false;                   // the guest is answered from here
+    std::optional<RefusalResponse> at_end;  // that answer, once the guest has sent everything
+    bool responded = false;                 // the server's final response has begun
     bool credential = false;
     std::vector<std::string> secret_patterns;
     std::optional<GitPushReader> push;  // while the commands of a push are read, and after
@@ -73,6 +74,7 @@ class Http2Bridge {
   void forward(const Shared& exchange, std::ptrdiff_t secret_field);
   Awaitable<void> swap_secret(Shared exchange, RequestJudgement judgement, Decided decided);
   void refuse(const Shared& exchange, unsigned status, EventReport report, RefusalForm form = {});
+  void answer_refused(const Shared& exchange, RefusalResponse response);
   Awaitable<void> refuse_recorded(Shared exchange, unsigned status, EventReport report, RefusalForm form);
   Shared of_guest(std::int32_t id);
   Shared of_server(std::int32_t id);

@@ -76,7 +76,8 @@ Awaitable<bool> HttpExchange::admit_git(const RequestHead& head, const Decided& 
   co_return recorded;
 }
 
-// A client that sends a pack of any size reads what became of it after that, and only then.
+// A client that sends a pack of any size reads what became of it after that, and only then. So the answer
+// comes when it has sent everything; one that comes before makes some of them wait for ever.
 Awaitable<void> HttpExchange::refuse_push(const RequestHead& head, EventReport report, std::string answer) {
   if (answer.empty()) {
     co_await refuse_request(head, 403, std::move(report));
@@ -85,16 +86,19 @@ Awaitable<void> HttpExchange::refuse_push(const RequestHead& head, EventReport r
   report.method = head.method;
   report.path = head.path;
   refused_ = true;
-  auto refusal = GuestConnection::refusal(403, std::move(report));
-  refusal.form.git_report = std::move(answer);
-  bool told = co_await connection_.tell_refusal(guest_, std::move(refusal));
-  if (!told) co_return;
+  bool recorded = co_await connection_.record(report);
+  if (!recorded) report.cause += " (and it could not be recorded)";
   Nowhere nowhere;
   BodySpec spec;
   spec.framing = head.body;
   auto limits = connection_.proxy_.configuration()->limits;
   spec.moved = [this, limits] { connection_.deadline_.in(limits.head); };
-  co_await relay_body(reader_, nowhere, std::move(spec));
+  BodyOutcome outcome = co_await relay_body(reader_, nowhere, std::move(spec));
+  if (outcome.kind != BodyOutcome::Kind::whole) co_return;
+  RefusalForm form;
+  form.git_report = std::move(answer);
+  std::string response = refusal_response(403, report, form);
+  co_await write_all(guest_, response);
 }
 
 }  // namespace anchorhold::egress
