@@ -47,14 +47,16 @@ void GuestRun::post_to_owner(std::function<void()> task) {
 }
 
 void GuestRun::start(Done done) {
+  bool first = false;
   {
     std::lock_guard lock(mutex_);
-    if (state_ == MachineState::made) {
+    first = state_ == MachineState::made;
+    if (first) {
       state_ = MachineState::starting;
-      start_done_ = std::move(done);
+      start_done_ = std::exchange(done, nullptr);
     }
   }
-  if (done)
+  if (!first)
     return post_to_owner([done = std::move(done)] {
       done(fail(ErrorCode::failed_precondition, "a machine is started once only"));
     });
