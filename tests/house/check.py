@@ -24,8 +24,8 @@ MAY_USE = {
     "host/egress": {"base", "policy", "events"},
     "host/mounts": {"base", "vsock", "events", "database"},
     "host/agent": {"base", "events", "database"},
-    "host/session": {"base", "proto", "vsock", "images", "hypervisor", "events", "mounts", "agent", "database", "egress", "policy"},
-    "host/cli": {"base", "vsock", "images", "hypervisor", "events", "mounts", "agent", "session", "egress", "policy"},
+    "host/session": {"base", "proto", "vsock", "images", "hypervisor", "events", "mounts", "agent", "database", "egress", "policy", "vault"},
+    "host/cli": {"base", "vsock", "images", "hypervisor", "events", "mounts", "agent", "session", "egress", "policy", "vault"},
 }
 HEADER_ROOM = {  # first folder of an include path -> the room it belongs to
     "base": "base", "proto": "proto", "vsock": "vsock", "images": "images", "hypervisor": "hypervisor",

@@ -209,7 +209,7 @@ Provenance judge_provenance(const RequestHead& head, const std::optional<Credent
     } else if (is_credential_field(lower(field.name), *form)) {
       return refused(
           fmt::format("the field '{}' carries a credential that is not this session's", lower(field.name)));
-    } else if (holds_token(field.value, token)) {
+    } else if (holds_token(field.value, token) || holds_token(field.name, token)) {
       return refused(fmt::format("the session's token stands in the field '{}', where it does not belong",
                                  lower(field.name)));
     }
