@@ -20,11 +20,11 @@ namespace {
 
 // Rights by Landlock version (linux/landlock.h of newer kernels than the headers we build with).
 constexpr std::uint64_t rights_abi1 = (1ull << 13) - 1;
-constexpr std::uint64_t right_refer = 1ull << 13;      // 2
-constexpr std::uint64_t right_truncate = 1ull << 14;   // 3
-constexpr std::uint64_t right_ioctl_dev = 1ull << 15;  // 5
+constexpr std::uint64_t right_refer = 1ull << 13;       // 2
+constexpr std::uint64_t right_truncate = 1ull << 14;    // 3
+constexpr std::uint64_t right_ioctl_dev = 1ull << 15;   // 5
 constexpr std::uint64_t net_bind = 1, net_connect = 2;  // 4
-constexpr std::uint64_t scope_all = 3;                 // 6: abstract unix sockets, signals
+constexpr std::uint64_t scope_all = 3;                  // 6: abstract unix sockets, signals
 
 struct RulesetAttributes {
   std::uint64_t handled_access_fs;
@@ -79,8 +79,8 @@ Status restrict_syscalls(const SealPolicy& policy) {
     std::vector<scmp_arg_cmp> comparisons;
     for (const auto& argument : rule.arguments)
       comparisons.push_back({argument.index, SCMP_CMP_MASKED_EQ, argument.mask, argument.value});
-    int error = seccomp_rule_add_array(context.get(), SCMP_ACT_ALLOW, number,
-                                       static_cast<unsigned>(comparisons.size()), comparisons.data());
+    int error = seccomp_rule_add_array(context.get(), rule.refused ? SCMP_ACT_ERRNO(EPERM) : SCMP_ACT_ALLOW,
+                                       number, static_cast<unsigned>(comparisons.size()), comparisons.data());
     if (error != 0) return fail_errno(-error, fmt::format("seccomp rule for {}", rule.name));
   }
   // glibc falls back to clone, whose flags a filter can see, when clone3 does not exist.

@@ -30,6 +30,7 @@ struct SyscallRule {
   };
   std::string name;                 // "read"; a name unknown on this architecture is ignored
   std::vector<Argument> arguments;  // all must hold; empty: always allowed
+  bool refused = false;             // answers EPERM after all, where a library asks and takes a no
 };
 
 struct ResourceLimit {

@@ -1,5 +1,6 @@
 #include "review_wire.h"
 
+#include <algorithm>
 #include <array>
 #include <fmt/format.h>
 
@@ -107,8 +108,9 @@ UndoRecord undo_of(const Json& object) {
   undo.redo = get_flag(object, "redo");
   undo.finished = get_flag(object, "finished");
   undo.taken_back = get_flag(object, "taken_back");
+  // A clock of nanoseconds ends in 2262.
   undo.begun = std::chrono::system_clock::time_point(
-      std::chrono::seconds(get_number(object, "begun") % 100'000'000'000));
+      std::chrono::seconds(std::min<std::uint64_t>(get_number(object, "begun"), 9'000'000'000)));
   if (auto paths = object.find("paths"); paths != object.end() && paths->is_array())
     for (const auto& path : *paths)
       if (path.is_object()) undo.paths.push_back(get_bytes(path, "path"));

@@ -407,6 +407,28 @@ TEST_F(UndoTest, ManyDeletionsAreAThingToLookAt) {
   for (const auto& [path, change] : review()) EXPECT_EQ(change.risk, Change::Risk::bulk) << path;
 }
 
+// What is put back is synced all together.
+TEST_F(UndoTest, AnUndoOfThousandsOfRemovals) {
+  for (int i = 0; i < 5000; ++i) {
+    fs::create_directories(grant_ / std::to_string(i % 20));
+    write_text(grant_ / std::to_string(i % 20) / std::to_string(i), std::to_string(i) + " as it was");
+  }
+  auto before = snapshot_of(grant_);
+  begin(Mode::rw, {"--bulk-changes", "100000"});
+  for (int i = 0; i < 5000; ++i) ASSERT_EQ(unlink(std::to_string(i % 20), std::to_string(i)).error, 0) << i;
+  end_keeper();
+  auto after = snapshot_of(grant_);
+  auto begun = std::chrono::steady_clock::now();
+  expect_all_done(undo());
+  std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
+  std::printf("[          ] %.1f s for 5,000 files\n", taken.count());
+  EXPECT_EQ(difference(before, snapshot_of(grant_)), "");
+  expect_all_done(undo({.redo = true}));
+  EXPECT_EQ(difference(after, snapshot_of(grant_)), "");
+  expect_all_done(undo());
+  EXPECT_EQ(difference(before, snapshot_of(grant_)), "");
+}
+
 TEST_F(UndoTest, NamesOfAnyBytesComeThrough) {
   std::string name = "n\xff\n\x1b[31m";
   begin(Mode::rw);

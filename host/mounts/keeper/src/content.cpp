@@ -82,7 +82,7 @@ Checked<bool> copy_into(int from, int to) {
 
 }  // namespace
 
-Checked<bool> keep_copy(const Located& object, int kept_folder, const std::string& name) {
+Checked<bool> keep_copy(const Located& object, int kept_folder, const std::string& name, Durable durable) {
   UniqueFd from(open(descriptor_path(object.fd.get()).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!from) return refuse_with(errno);
   std::string unfinished = std::string(unfinished_prefix) + name.substr(0, 16);
@@ -91,9 +91,9 @@ Checked<bool> keep_copy(const Located& object, int kept_folder, const std::strin
   if (!to) return refuse_with(errno);
   auto copied = copy_into(from.get(), to.get());
   int error = copied ? 0 : copied.error();
-  if (error == 0 && fsync(to.get()) != 0) error = errno;
+  if (error == 0 && durable == Durable::now && fsync(to.get()) != 0) error = errno;
   if (error == 0 && renameat(kept_folder, unfinished.c_str(), kept_folder, name.c_str()) != 0) error = errno;
-  if (error == 0 && fsync(kept_folder) != 0) error = errno;
+  if (error == 0 && durable == Durable::now && fsync(kept_folder) != 0) error = errno;
   if (error == 0) return *copied;
   unlinkat(kept_folder, unfinished.c_str(), 0);
   return refuse_with(error);

@@ -9,8 +9,11 @@ namespace anchorhold::mounts {
 
 // A clone where the file system can make one (FICLONE), else a copy that keeps holes. Durable when it
 // returns: written under a temporary name in the folder, synced, given its name, and the folder synced.
-// Starts again when the file changed meanwhile. True: cloned.
-Checked<bool> keep_copy(const Located& object, int kept_folder, const std::string& name);
+// Starts again when the file changed meanwhile. True: cloned. With Durable::later it is for the caller to
+// sync.
+enum class Durable { now, later };
+Checked<bool> keep_copy(const Located& object, int kept_folder, const std::string& name,
+                        Durable durable = Durable::now);
 
 // The same into an open, empty file; not synced. 0 or an errno.
 int copy_content(int from, int to);

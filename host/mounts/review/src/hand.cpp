@@ -185,6 +185,21 @@ Checked<Located> Hand::make_again(const ObjectRow& row, const std::string& path)
   return row.kept == HowKept::moved ? put_back(row, *folder, path) : make_file(row, *folder, path);
 }
 
+void Hand::prepare_to_make_again(const std::vector<const ObjectRow*>& rows) {
+  auto root = attributes_of(root_);
+  std::vector<std::int64_t> copies;
+  for (const ObjectRow* row : rows) {
+    if (!root || !row->is_file() || row->kept != HowKept::moved) continue;
+    auto file = kept_file(kept_, *row);
+    if (!file || file->attributes.device != root->device) continue;
+    if (!keep_copy(*file, kept_, kept_file_name(row->id, false, row->path), Durable::later)) break;
+    copies.push_back(row->id);
+  }
+  // The names that are to be in kept/ come to the disk with it.
+  UniqueFd kept(openat(kept_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!copies.empty() && kept && syncfs(kept.get()) == 0) copied_.insert(copies.begin(), copies.end());
+}
+
 // The very file that was moved into kept/ goes back, with all that is not recorded (its owner, its ACL, its
 // birth time); a copy stays in kept/ in its place.
 Checked<Located> Hand::put_back(const ObjectRow& row, const Located& folder, const std::string& path) {
@@ -193,8 +208,8 @@ Checked<Located> Hand::put_back(const ObjectRow& row, const Located& folder, con
   // A cross-device ledger never moved anything.
   if (file->attributes.device != folder.attributes.device) return make_file(row, folder, path);
   std::string copy = kept_file_name(row.id, false, row.path);
-  auto copied = keep_copy(*file, kept_, copy);
-  if (!copied) return refuse_with(copied.error());
+  if (!copied_.contains(row.id))
+    if (auto copied = keep_copy(*file, kept_, copy); !copied) return refuse_with(copied.error());
   if (int error = failed(book_.set_copied(row.id, copy)); error != 0) return refuse_with(error);
   file->path = path;
   if (int error = set_attributes(*file, row, true); error != 0) return refuse_with(error);

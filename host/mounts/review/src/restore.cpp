@@ -278,6 +278,11 @@ void Restore::place_all() {
     auto left = depth(a.first), right = depth(b.first);
     return left != right ? left < right : a.first < b.first;
   });
+  std::vector<const ObjectRow*> gone;
+  for (const auto& plan : plans_)
+    if (plan.in_scope && plan.refusal.empty() && !plan.item->missing.empty() && !plan.item->alive())
+      gone.push_back(&plan.item->row);
+  hand_->prepare_to_make_again(gone);
   for (auto& [path, plan] : places)
     if (plan->refusal.empty()) place(*plan, path);
 }
