@@ -14,8 +14,9 @@
 namespace anchorhold::vault {
 namespace {
 
-// A person may have to unlock the key ring, and to find out why.
-constexpr std::chrono::seconds answer_limit(120);
+// A person may have to unlock the key ring, and to find out why; a request of a guest does not wait that
+// long.
+constexpr std::chrono::seconds answer_limit(120), request_limit(25);
 constexpr int start_limit_ms = 10'000;
 constexpr const char* bus_name = "org.freedesktop.secrets";
 
@@ -44,10 +45,10 @@ using Value = std::unique_ptr<SecretValue, Release<secret_value_unref>>;
 // Cancels a call that takes too long.
 class AnswerLimit {
  public:
-  AnswerLimit()
-      : cancellable_(g_cancellable_new()), thread_([this] {
+  explicit AnswerLimit(std::chrono::seconds limit = answer_limit)
+      : cancellable_(g_cancellable_new()), thread_([this, limit] {
           std::unique_lock lock(mutex_);
-          if (!changed_.wait_for(lock, answer_limit, [this] { return done_; }))
+          if (!changed_.wait_for(lock, limit, [this] { return done_; }))
             g_cancellable_cancel(cancellable_.get());
         }) {}
   ~AnswerLimit() {
@@ -98,7 +99,7 @@ class ServiceStore final : public SecretStore {
   }
 
   Result<Secret> get(const std::string& name) override {
-    AnswerLimit limit;
+    AnswerLimit limit(request_limit);
     auto attributes = attributes_of(name);
     GError* error = nullptr;
     Value value(secret_password_lookupv_binary_sync(&schema(), attributes.get(), limit.get(), &error));
