@@ -15,6 +15,8 @@
 namespace anchorhold::cli {
 namespace {
 
+constexpr std::string_view on_the_terminal = "on the terminal", nobody_there = "there is nobody to ask";
+
 using session::Approval;
 using session::Question;
 
@@ -22,13 +24,14 @@ using session::Question;
 // typed before was not meant as an answer and is thrown away.
 class LineTerminal {
  public:
-  explicit LineTerminal(int fd) : fd_(fd) {
+  enum class Typed { dropped, kept };
+  explicit LineTerminal(int fd, Typed typed = Typed::dropped) : fd_(fd) {
     if (tcgetattr(fd_, &saved_) != 0) return;
     termios lines = saved_;
     lines.c_iflag |= ICRNL;
     lines.c_oflag |= OPOST | ONLCR;
     lines.c_lflag |= ICANON | ECHO | ISIG;
-    changed_ = tcsetattr(fd_, TCSAFLUSH, &lines) == 0;
+    changed_ = tcsetattr(fd_, typed == Typed::dropped ? TCSAFLUSH : TCSADRAIN, &lines) == 0;
   }
   ~LineTerminal() {
     if (changed_) tcsetattr(fd_, TCSADRAIN, &saved_);
@@ -131,7 +134,7 @@ std::optional<session::Settled> TerminalAsker::ask(const Question& question, std
                               question.kind == Question::Kind::egress
                                   ? "allow it with --allow " + printable(question.subject)
                                   : "allow more with --bulk-limit N"));
-    return session::Settled{Approval::deny, "there is nobody to ask"};
+    return session::Settled{Approval::deny, std::string(nobody_there)};
   }
   if (!terminal) {
     tell(question);
@@ -165,19 +168,26 @@ std::optional<session::Settled> TerminalAsker::ask(const Question& question, std
         question.limit / std::chrono::seconds(1)));
     console_.note(fmt::format("  (question {})", question.id()));
     auto line = read_line(terminal.get(), cancel.get_token());
-    if (!stop.stop_requested()) {
-      given = session::Settled{answer_of(line, question.kind), "on the terminal"};
-      console_.note("  " + in_words(given->answer));
-    }
+    if (!stop.stop_requested())
+      given = session::Settled{answer_of(line, question.kind), std::string(on_the_terminal)};
   }
   if (pause_) pause_(false);
   return given;
 }
 
 void TerminalAsker::settled(const Question& question, const session::Settled& end) {
-  console_.object(Json{
-      {"type", "answer"}, {"question", question.id()}, {"answer", word_of(end.answer)}, {"how", end.how}});
-  console_.note(fmt::format("  {} ({}): {}", in_words(end.answer), end.how, printable(question.subject)));
+  if (end.how == nobody_there) return;  // said when it was asked
+  console_.object(Json{{"type", "answer"},
+                       {"question", question.id()},
+                       {"answer", end.withdrawn ? std::string_view("none") : word_of(end.answer)},
+                       {"how", end.how}});
+  UniqueFd terminal = open_terminal();
+  std::lock_guard lock(mutex_);
+  std::optional<LineTerminal> lines;
+  if (terminal) lines.emplace(terminal.get(), LineTerminal::Typed::kept);
+  auto what = end.withdrawn ? std::string("not asked any more") : in_words(end.answer);
+  if (end.how == on_the_terminal) return console_.note("  " + what);
+  console_.note(fmt::format("  {} ({}): {}", what, end.how, printable(question.subject)));
 }
 
 }  // namespace anchorhold::cli

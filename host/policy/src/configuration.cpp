@@ -7,8 +7,6 @@
 #include <map>
 #include <toml++/toml.h>
 
-#include "base/files.h"
-
 namespace anchorhold::policy {
 namespace {
 
@@ -301,13 +299,6 @@ Result<Configuration> parse_configuration(std::string_view text, std::string_vie
   });
   ANCHORHOLD_CHECK(reader.read(table));
   return configuration;
-}
-
-Result<Configuration> load_configuration(const std::filesystem::path& path) {
-  auto text = read_file(path, max_configuration_bytes);
-  if (text) return parse_configuration(*text, path.filename().string());
-  if (text.error().code == ErrorCode::not_found) return Configuration{};
-  return fail(text.error());
 }
 
 Result<EgressRule> parse_rule_argument(std::string_view argument, EgressAction action) {

@@ -77,9 +77,12 @@ void QuestionDesk::show_all(std::stop_token stop) {
     }
     const Question& question = entry->question;
     auto given = asker_->ask(question, entry->stop.get_token());
-    if (given && settle(question.number, std::move(*given))) continue;
+    if (given) settle(question.number, std::move(*given));
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, stop, [&] { return !waiting_.contains(question.number); });
+    changed_.wait(lock, stop, [&] {
+      auto* known = ended(question.number);
+      return !waiting_.contains(question.number) && (!known || known->counts);
+    });
     auto* end = ended(question.number);
     if (!end || stop.stop_requested()) continue;
     Settled how = end->how;
@@ -112,13 +115,13 @@ void QuestionDesk::conclude(std::uint64_t number, Question question, Answered an
   events::Event event(events::approval);
   event.set("approval.kind", to_string(question.kind))
       .set("approval.subject", question.subject)
-      .set("approval.answer", to_string(how.answer))
+      .set("approval.answer", how.withdrawn ? std::string_view("withdrawn") : to_string(how.answer))
       .set("approval.how", how.how)
       .set(events::key::cause, question.text)
       .set_content(events::ContentCategory::paths, "approval.about", question.about);
   if (!question.activity.empty())
     event.set_content(events::ContentCategory::arguments, "approval.activity", question.activity);
-  if (how.answer == Approval::deny || how.answer == Approval::deny_always)
+  if (!how.withdrawn && (how.answer == Approval::deny || how.answer == Approval::deny_always))
     event.set_severity(events::Severity::warn);
   if (auto status = events_.record(std::move(event)); !status) {
     log_error(status.error().message);
@@ -137,12 +140,13 @@ QuestionDesk::Ended* QuestionDesk::ended(std::uint64_t number) {
 }
 
 void QuestionDesk::withdraw(std::uint64_t number) {
-  Settled how{Approval::deny, "it is of no interest any more"};
+  Settled how{Approval::deny, "it is of no interest any more", true};
   {
     std::lock_guard lock(mutex_);
     auto found = waiting_.find(number);
     if (found == waiting_.end()) return;
-    if (found->second->deadline - steady_clock::now() < near_end) how.how = "nobody answered in time";
+    if (found->second->deadline - steady_clock::now() < near_end)
+      how = {Approval::deny, "nobody answered in time"};
   }
   settle(number, std::move(how));
 }
@@ -189,8 +193,11 @@ Result<Approval> QuestionDesk::answer(std::uint64_t number, Approval answer, std
       Question{.session = session_, .subject = {}, .about = {}, .text = {}, .number = number}.id();
   auto explain = [&]() -> tl::unexpected<Error> {  // with the mutex held
     if (auto* end = ended(number))
-      return fail(ErrorCode::failed_precondition, fmt::format("question {} has its answer: {}, {}", name,
-                                                              to_string(end->how.answer), end->how.how));
+      return fail(ErrorCode::failed_precondition,
+                  fmt::format("question {} has its answer: {}, {}", name,
+                              end->how.withdrawn ? std::string_view("none") : to_string(end->how.answer),
+                              end->how.how),
+                  "see which wait: anchorhold egress pending");
     return fail(ErrorCode::not_found, fmt::format("there is no question {}", name),
                 "see which wait: anchorhold egress pending");
   };

@@ -3,21 +3,18 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "cli_fixture.h"
+#include "task_fixture.h"
 
 namespace anchorhold::cli {
 namespace {
 
-class NetworkTest : public CliTest {
+class NetworkTest : public TaskTest {
  protected:
   // In new namespaces, with the servers of network/bed.
   Running start_in_bed(std::vector<std::string> argv) {
-    std::vector<std::string> words{"/usr/bin/env", "unshare", "--net",        "--mount",
-                                   "--pid",        "--fork",  "--kill-child", "--mount-proc"};
-    if (geteuid() != 0) words.insert(words.end(), {"--user", "--map-root-user"});
-    words.insert(words.end(), {beside("bed"), folder("bed").string()});
+    std::vector<std::string> words{beside("bed"), folder("bed").string()};
     words.insert(words.end(), argv.begin(), argv.end());
-    return start_program(words);
+    return start_in_private_network(words);
   }
   bool have_namespaces() {
     auto running = start_in_bed({"true"});
@@ -103,6 +100,110 @@ TEST_F(NetworkTest, ADeadEgressProcessIsReportedAndReplacedAndTheGuestTrustsTheN
   EXPECT_EQ(outcome.out, "hello from outside\nready\nhello from outside\nanother\n");
   auto events = run({"events", "list", "--name", "anchorhold.egress.fail", "--json"});
   EXPECT_EQ(objects(events.out).size(), 1u) << events.out;
+}
+
+TEST_F(NetworkTest, QuestionsAreAnsweredFromElsewhereAndChangedRulesHoldAtOnce) {
+  ANCHORHOLD_NEEDS_IMAGE();
+  if (!have_namespaces()) GTEST_SKIP() << "no network of one's own here: " << why_;
+  make_site();
+  auto asked = folder("asked");
+  std::filesystem::create_directories(asked / "guest");
+  std::filesystem::copy_file(beside("asks"), asked / "guest/asks");
+  auto running = start_in_bed({"/bin/bash", beside("asked"), program(), image_, asked.string()});
+  running.close_input();
+  auto outcome = running.finish();
+  ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+  for (const char* line : {"\"subject\":\"site.test:80\"",
+                           "\"about\":\"GET /hello\"",
+                           "\"running\":\"bash /mnt/guest/asks\"",
+                           "\"answers\":[\"deny\",\"once\",\"session\",\"always\",\"never\"]",
+                           "now: GET /hello",
+                           ": once status 0",
+                           "late: error: question",
+                           "has its answer: allow_once, by another program",
+                           "status 125",
+                           ": always status 0",
+                           "explain: site.test:80 is understood as site.test:80",
+                           "answers.toml:",
+                           "session-explain: ",
+                           ": session status 0",
+                           "forget: forgotten: allow  site.test:80",
+                           "run: 0",
+                           "network   allow  44.128.0.2:80  answered",
+                           "first: hello from outside 200",
+                           "second: hello from outside 200",
+                           "third: hello from outside 200",
+                           "by address: hello from outside 200",
+                           "cut: yes",
+                           "ruled: hello from outside 200",
+                           "again cut: yes",
+                           "broken: 403",
+                           "mended: hello from outside 200",
+                           "err:   not asked any more",
+                           "err: config.toml:5: unknown key 'nonsense'"})
+    EXPECT_NE(outcome.out.find(line), std::string::npos) << line << "\n" << outcome.out;
+  auto cut = run({"events", "list", "--name", "anchorhold.egress.deny", "--json"});
+  EXPECT_NE(cut.out.find("\"egress.cut\":true"), std::string::npos) << cut.out;
+  auto rejected = run({"events", "list", "--name", "anchorhold.policy.reject", "--json"});
+  EXPECT_NE(rejected.out.find("config.toml:5"), std::string::npos) << rejected.out;
+}
+
+// The first turn runs out; what was allowed for the session holds when it goes on.
+TEST_F(NetworkTest, AResumedTaskHasItsRulesAgain) {
+  ANCHORHOLD_NEEDS_IMAGE();
+  if (!have_namespaces()) GTEST_SKIP() << "no network of one's own here: " << why_;
+  make_site();
+  auto work = folder("work");
+  auto get = [](const std::string& file) {
+    return shell("curl -s http://site.test/hello > /mnt/work/" + file);
+  };
+  auto model = script({{get("first")}, {get("second")}, {words("Done.")}});
+  auto first = start_in_bed({program(), "task", "--image", image_, "--rw", work, "--allow", "site.test:80",
+                             "--deny", "bad.test", "--max-turns", "1", "--model", model, "Go on"});
+  first.close_input();
+  auto outcome = first.finish();
+  EXPECT_EQ(outcome.status, 1) << outcome.err;
+  EXPECT_EQ(read_text(work / "first"), "hello from outside") << outcome.err;
+  std::string id = objects(run({"sessions", "--json"}).out).at(0).at("id");
+  auto explained = run({"egress", "explain", "site.test:80", "--session", id});
+  EXPECT_EQ(explained.status, 0) << explained.out;
+  EXPECT_NE(explained.out.find("--allow site.test:80"), std::string::npos) << explained.out;
+  auto second = start_in_bed({program(), "sessions", "resume", id, "--max-turns", "9"});
+  second.close_input();
+  outcome = second.finish();
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(read_text(work / "second"), "hello from outside") << outcome.err;
+  auto shown = objects(run({"sessions", "show", id, "--json"}).out).at(0);
+  EXPECT_EQ(shown.at("network").size(), 2u);
+  EXPECT_EQ(shown.at("network")[1].at("host"), "bad.test");
+}
+
+// By the same decision as the guest's requests, and without a guest.
+TEST_F(NetworkTest, ATaskReadsPagesOfTheWebAsItsGuestMay) {
+  make_site();
+  if (!have_namespaces()) GTEST_SKIP() << "no network of one's own here: " << why_;
+  write_text(folder("bed") / "site/page.html",
+             "<title>Prices</title><p>One costs <b>two</b>.<script>no()</script>");
+  write_text(folder("bed") / "site/image.png", "PNG");
+  auto fetch = [](const std::string& url) { return call("fetch_url", {{"url", url}}); };
+  auto model = script({{fetch("http://site.test/page.html"), fetch("http://other.test/"),
+                        fetch("http://site.test/image.png"), fetch("http://169.254.169.254/")},
+                       {words("Done.")}});
+  auto running = start_in_bed({program(), "task", "--image", "no-such-image", "--allow", "site.test:80", "--json",
+                               "--model", model, "What does one cost?"});
+  running.close_input();
+  auto outcome = running.finish();
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  auto ended = of_type(objects(outcome.out), "tool_result");
+  ASSERT_EQ(ended.size(), 4u) << outcome.out;
+  EXPECT_NE(ended[0].dump().find("Title: Prices"), std::string::npos) << ended[0];
+  EXPECT_NE(ended[0].dump().find("One costs two."), std::string::npos) << ended[0];
+  EXPECT_NE(ended[1].dump().find("no rule names other.test:80"), std::string::npos) << ended[1];
+  EXPECT_NE(ended[2].dump().find("it is no text but image/png"), std::string::npos) << ended[2];
+  EXPECT_NE(ended[3].dump().find("no rule names 169.254.169.254:80"), std::string::npos) << ended[3];
+  auto events = run({"events", "list", "--name", "anchorhold.egress", "--json"}).out;
+  EXPECT_NE(events.find("anchorhold.egress.allow"), std::string::npos);
+  EXPECT_NE(events.find("other.test"), std::string::npos);
 }
 
 TEST_F(NetworkTest, ABrokenConfigurationOpensNothingAndSaysWhere) {

@@ -14,6 +14,55 @@ struct Fault {
   const char* says;
 };
 
+TEST_F(OfflineTest, TheRulesAreExplainedAndAnswersForgotten) {
+  auto config = home() / "config/anchorhold";
+  write_text(config / "config.toml",
+             "[[egress.rule]]\nhost = \"*.example.com\"\naction = \"allow\"\nmethods = [\"GET\"]\n"
+             "[[egress.rule]]\nhost = \"bad.example.com\"\naction = \"deny\"\n");
+  write_text(
+      config / "answers.toml",
+      "# yesterday\n[[egress.rule]]\nhost = \"kept.example.org\"\nports = [443]\naction = \"allow\"\n");
+  struct Case {
+    std::vector<std::string> argv;
+    int status;
+    const char* says;
+  };
+  for (const auto& c : std::vector<Case>{
+           {{"WWW.example.COM."}, 0, "config.toml:1"},
+           {{"www.example.com", "--method", "POST"}, 1, "the method POST is not allowed"},
+           {{"bad.example.com"}, 1, "config.toml:5"},
+           {{"other.example.com:8443"}, 2, "no rule names"},
+           {{"kept.example.org"}, 0, "answers.toml:2"},
+           {{"127.0.0.1", "--resolve"}, 1, "a loopback address"},
+           {{"not a host"}, 1, "is refused"},
+       }) {
+    std::vector<std::string> argv{"egress", "explain"};
+    argv.insert(argv.end(), c.argv.begin(), c.argv.end());
+    auto outcome = run(argv);
+    EXPECT_EQ(outcome.status, c.status) << outcome.out << outcome.err;
+    EXPECT_NE(outcome.out.find(c.says), std::string::npos) << outcome.out << outcome.err;
+    argv.push_back("--json");
+    auto object = objects(run(argv).out).at(0);
+    EXPECT_EQ(object.at("verdict"), c.status == 0 ? "allow" : c.status == 1 ? "deny" : "ask");
+  }
+  auto rules = objects(run({"egress", "rules", "--json"}).out);
+  ASSERT_EQ(rules.size(), 4u);
+  EXPECT_EQ(rules[2].at("source"), "answers.toml:2");
+  EXPECT_EQ(rules[3].at("action"), "ask");
+  auto own = run({"egress", "forget", "bad.example.com"});
+  EXPECT_EQ(own.status, 125);
+  EXPECT_NE(own.err.find("config.toml:5"), std::string::npos) << own.err;
+  EXPECT_EQ(run({"egress", "forget", "kept.example.org"}).status, 0);
+  EXPECT_EQ(run({"egress", "explain", "kept.example.org"}).status, 2);
+  EXPECT_EQ(run({"egress", "pending"}).status, 0);
+  EXPECT_EQ(run({"egress", "answer", "nobody.1", "once"}).status, 125);
+  write_text(config / "config.toml", "[[egress.rule]]\nhost = \"x\"\n");
+  auto broken = run({"egress", "explain", "www.example.com"});
+  EXPECT_EQ(broken.status, 1);
+  EXPECT_NE(broken.out.find("config.toml:1"), std::string::npos) << broken.out;
+  EXPECT_EQ(run({"egress", "rules"}).status, 1);
+}
+
 TEST_F(OfflineTest, FaultsAreTwoLinesAndStatus125) {
   auto work = folder("work");
   write_text(home() / "bad.json", "{\"turns\": 3}");

@@ -122,12 +122,22 @@ TEST_F(TerminalTest, APersonIsAskedBeforeOldThingsGoInBulk) {
       {"--rw", granted.string(), "--bulk-limit", "3"});
   wait_for("Allow it?");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(granted), {}), 6);
-  type("y\r");
-  wait_for("allowed");
+  // From elsewhere, which the terminal is told.
+  auto pending = objects(run({"egress", "pending", "--json"}).out);
+  ASSERT_EQ(pending.size(), 1u);
+  EXPECT_EQ(pending[0].at("kind"), "bulk_change");
+  std::string question = pending[0].at("question");
+  EXPECT_EQ(run({"egress", "answer", question, "always"}).status, 125) << "no answer to such a question";
+  EXPECT_EQ(run({"egress", "answer", question, "once"}).status, 0);
+  wait_for("allowed once (by another program)");
   wait_for("Allow it?");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(granted), {}), 3);
+  question = objects(run({"egress", "pending", "--json"}).out).at(0).at("question");
   type("n\r");
   wait_for("refused");
+  auto late = run({"egress", "answer", question, "once"});
+  EXPECT_EQ(late.status, 125);
+  EXPECT_NE(late.err.find("deny, on the terminal"), std::string::npos) << late.err;
   wait_for("done");
   type("hello\r");
   wait_for("read <hello>");

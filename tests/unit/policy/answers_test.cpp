@@ -163,6 +163,14 @@ TEST_F(PersonRulesTest, BothFilesWholeOrNothing) {
   EXPECT_FALSE(keep_answer(path(), answer("c.example"), "x")) << "a broken file is not made worse";
 }
 
+TEST_F(PersonRulesTest, AFileThatIsNoneOrTooLargeIsRefused) {
+  std::filesystem::create_directory(path() / "config.toml");
+  EXPECT_FALSE(read_person_rules(path()));
+  std::filesystem::remove(path() / "config.toml");
+  write("config.toml", std::string(max_configuration_bytes + 1, '#'));
+  EXPECT_FALSE(read_person_rules(path()));
+}
+
 TEST_F(PersonRulesTest, ALinkThatLeadsNowhereIsNoEmptyFile) {
   std::filesystem::create_symlink(path() / "elsewhere.toml", path() / "config.toml");
   EXPECT_FALSE(read_person_rules(path()));

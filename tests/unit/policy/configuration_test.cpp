@@ -1,11 +1,7 @@
 #include "policy/configuration.h"
 
-#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include "base/files.h"
 
 namespace anchorhold::policy {
 namespace {
@@ -101,14 +97,17 @@ TEST(Configuration, FaultsNameLineAndKey) {
   }
 }
 
-TEST(Configuration, FilesAreReadWholeOrRefused) {
-  auto folder = *TemporaryDirectory::create();
-  EXPECT_TRUE(load_configuration(folder.path() / "missing.toml"));
-  EXPECT_FALSE(load_configuration(folder.path()));
-  std::ofstream(folder.path() / "config.toml") << whole.substr(0, whole.find("HEAD"));
-  EXPECT_FALSE(load_configuration(folder.path() / "config.toml"));
-  std::ofstream(folder.path() / "large.toml") << std::string(max_configuration_bytes + 1, '#');
-  EXPECT_FALSE(load_configuration(folder.path() / "large.toml"));
+TEST(Configuration, ATextIsReadWholeOrRefused) {
+  EXPECT_FALSE(parse_configuration(whole.substr(0, whole.find("HEAD")), "config.toml"));
+  EXPECT_FALSE(parse_configuration(std::string(max_configuration_bytes + 1, '#'), "config.toml"));
+}
+
+// Once, and of where it is wrong.
+TEST(Configuration, AFaultFurtherInIsNamedWhereItIs) {
+  auto configuration = parse_configuration(
+      "[[egress.rule]]\nhost = \"example.com\"\naction = \"allow\"\nnonsense = 1\n", "c.toml");
+  ASSERT_FALSE(configuration);
+  EXPECT_THAT(configuration.error().message, ::testing::StartsWith("c.toml:4: unknown key 'nonsense'"));
 }
 
 TEST(Configuration, RulesOfTheCommandLine) {

@@ -30,8 +30,6 @@ inline constexpr std::size_t max_configuration_bytes = 1 << 20;
 
 // `name` is what messages and rules call the text.
 Result<Configuration> parse_configuration(std::string_view text, std::string_view name);
-// A file that is not there is the default configuration; one that cannot be read is an error.
-Result<Configuration> load_configuration(const std::filesystem::path& path);
 
 // "HOST" or "HOST:PORT" of --allow and --deny; without a port, 443 and 80.
 Result<EgressRule> parse_rule_argument(std::string_view argument, EgressAction action);

@@ -51,6 +51,7 @@ std::vector<Approval> answers_to(Question::Kind kind);
 struct Settled {
   Approval answer = Approval::deny;
   std::string how;  // "on the terminal", "by another program", "nobody answered in time"
+  bool withdrawn = false;  // nobody needs an answer any more: the rules have it, or who asked is gone
 };
 
 // A front end: a terminal, a service, a window. Asked by one thread at a time in each session; several
@@ -62,7 +63,7 @@ class Asker {
   // no longer of interest, the session ends): then it returns nothing soon. Where there is no person and none
   // is waited for it returns deny at once, and says to whom it may concern what to do.
   virtual std::optional<Settled> ask(const Question& question, std::stop_token stop) = 0;
-  // What became of a question that was put here and not answered here. On the thread that asked.
+  // What became of a question that was put here, whoever answered it. On the thread that asked.
   virtual void settled(const Question& question, const Settled& end);
 };
 

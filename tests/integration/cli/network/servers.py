@@ -6,6 +6,7 @@ import socket
 import socketserver
 import sys
 import threading
+import time
 
 folder, address = sys.argv[1:]
 
@@ -13,6 +14,18 @@ folder, address = sys.argv[1:]
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args):
         pass
+
+    def do_GET(self):
+        if self.path != "/stream":
+            return super().do_GET()
+        self.send_response(200)
+        self.end_headers()
+        try:
+            while True:
+                self.wfile.write(b"more\n")
+                time.sleep(0.1)
+        except OSError:
+            pass  # it was cut
 
 
 class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
@@ -25,6 +38,10 @@ if os.path.exists(folder + "/tls.pem"):
     sys.dont_write_bytecode = True
     import tls_site
     tls_site.serve(Server, folder, address)
+if os.path.exists(folder + "/forge.pem"):
+    sys.dont_write_bytecode = True
+    import forge
+    forge.serve(Server, folder, address)
 dns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 dns.bind((address, 53))
 print("ready", flush=True)
