@@ -7,6 +7,7 @@
 #include "content.h"
 #include "database/database.h"
 #include "keeper_fixture.h"
+#include "ledger_recent.h"
 #include "tree.h"
 
 namespace anchorhold::mounts::testing {
@@ -27,6 +28,12 @@ class LedgerTest : public KeeperTest {
     auto object = tree->locate(at(path).get());
     EXPECT_TRUE(object) << path;
     return std::move(*object);
+  }
+  // The keeper ends, and everything it knew is in rows.
+  void settle() {
+    client_.reset();
+    keeper_->sockets.clear();
+    keeper_->child->wait();
   }
   // The first column of the first row.
   std::int64_t query(const std::string& sql) {
@@ -66,6 +73,7 @@ TEST_F(LedgerTest, SymlinksAndXattrsAreRecorded) {
   start(Mode::rw);
   ASSERT_EQ(unlink("", "s").error, 0);
   EXPECT_EQ(query("SELECT target=x'736f6d657768657265' FROM object WHERE path=x'73'"), 1);
+  settle();
   EXPECT_EQ(query("SELECT removed FROM object WHERE path=x'73'"), 1);
 }
 
@@ -89,6 +97,7 @@ TEST_F(LedgerTest, TheSessionsOwnFilesLeaveNoTraceWhenTheyAreGone) {
     create_with("", "temporary", "x");
     ASSERT_EQ(unlink("", "temporary").error, 0);
   }
+  settle();
   EXPECT_EQ(query("SELECT count(*) FROM object WHERE created=1"), 0);
 }
 
@@ -301,6 +310,67 @@ TEST_F(LedgerTest, AnObjectThatIsSwappedAtTheLastMomentIsNotRemoved) {
   EXPECT_FALSE(done.moved_away);
   EXPECT_EQ(read_text(grant_ / "name"), "put there by the host since");
   EXPECT_TRUE(kept().empty());
+}
+
+TEST_F(LedgerTest, WhatTheHostPutsUnderTheNameOfTheSessionsOwnAtTheLastMomentIsNotRemoved) {
+  auto ledger = open_ledger();
+  write_text(grant_ / "name", "the session's");
+  Located object = located("name"), root = located("");
+  ASSERT_EQ(ledger->add_created(object), 0);
+  // The keeper has looked and decided; now the host saves by renaming.
+  write_text(outside_ / "saved", "the host's");
+  fs::rename(outside_ / "saved", grant_ / "name");
+  EXPECT_EQ(ledger->remove_name(root, "name", object), EBUSY);
+  EXPECT_EQ(read_text(grant_ / "name"), "the host's");
+  EXPECT_TRUE(kept().empty());
+  // What is still what was looked at goes.
+  Located hosts = located("name");
+  EXPECT_EQ(ledger->remove_name(root, "name", hosts), 0);
+  EXPECT_FALSE(fs::exists(grant_ / "name"));
+  EXPECT_TRUE(kept().empty());
+}
+
+TEST_F(LedgerTest, WhatTheSessionMadeIsKnownAfterAKillWithoutRows) {
+  start(Mode::rw);
+  for (const char* name : {"made", "moved", "gone"}) create_with("", name, name);
+  ASSERT_EQ(unlink("", "gone").error, 0);
+  ASSERT_EQ(rename("", "moved", "", "moved2").error, 0);
+  keeper_->child->kill(SIGKILL);
+  keeper_->child->wait();
+  auto ledger = open_ledger();
+  EXPECT_FALSE(ledger->subject(located("made")).pre_existing);
+  EXPECT_FALSE(ledger->subject(located("moved2")).pre_existing);
+  EXPECT_EQ(query("SELECT count(*) FROM object WHERE created=1"), 2);
+  EXPECT_EQ(query("SELECT count(*) FROM object WHERE path=x'6d6f76656432'"), 1) << "moved2";
+  auto batch = read_recent(ledger_);
+  ASSERT_TRUE(batch);
+  EXPECT_TRUE(batch->entries.empty()) << "they are rows now";
+}
+
+TEST_F(LedgerTest, DamagedLatestEntriesEndTheBatch) {
+  write_text(grant_ / "a", "a");
+  write_text(grant_ / "b", "b");
+  auto ledger = open_ledger();
+  ASSERT_EQ(ledger->add_created(located("a")), 0);
+  ASSERT_EQ(ledger->add_created(located("b")), 0);
+  auto bytes = read_text(ledger_ / "recent");
+  ledger.reset();
+  auto read_back = [&](const std::string& text) {
+    write_text(outside_ / "recent", text);
+    auto batch = read_recent(outside_);
+    EXPECT_TRUE(batch);
+    return batch ? batch->entries.size() : 99;
+  };
+  std::size_t entries = read_back(bytes);
+  ASSERT_LE(entries, 2u);
+  for (std::size_t size = 0; size < bytes.size(); ++size)
+    EXPECT_LE(read_back(bytes.substr(0, size)), entries);
+  for (std::size_t at = 16; at < bytes.size(); ++at) {
+    auto other = bytes;
+    other[at] = static_cast<char>(other[at] ^ 0x40);
+    EXPECT_LE(read_back(other), entries - (entries > 0));
+  }
+  EXPECT_EQ(read_back(""), 0u);
 }
 
 TEST(KeptFileName, FitsAndTellsThePath) {

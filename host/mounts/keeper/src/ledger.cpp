@@ -82,8 +82,7 @@ Result<std::unique_ptr<Ledger>> Ledger::open(const std::filesystem::path& folder
   if (!journal) return fail_errno(errno, journal_path.string());
   std::unique_ptr<Ledger> ledger(new Ledger(std::move(database), std::move(kept), std::move(journal),
                                             ANCHORHOLD_TRY(duplicate(root)), limits));
-  ledger->statements_ = ANCHORHOLD_TRY(Statements::prepare(ledger->database_, epoch));
-  ANCHORHOLD_CHECK(ledger->open_announced(folder));
+  ledger->statements_ = ANCHORHOLD_TRY(Statements::prepare(ledger->database_, folder, epoch));
   ANCHORHOLD_CHECK(ledger->finish_announced());
   ANCHORHOLD_CHECK(ledger->finish_unfinished());
   ANCHORHOLD_CHECK(ledger->load(/*was_cut_short=*/ended && *ended <= 0));
@@ -110,11 +109,16 @@ void Ledger::run_sync_thread() {
     if (!stopping_) sync_wanted_.wait_for(lock, sync_interval, [&] { return stopping_; });
     bool was_dirty = std::exchange(dirty_, false);
     bool last = stopping_;
+    if (auto settled = statements_->settle(); !settled) journal_failed(settled.error());
     lock.unlock();
     if (was_dirty && fdatasync(journal_.get()) != 0) log_error("ledger: the journal could not be synced");
     lock.lock();
     if (last) return;
   }
+}
+
+void Ledger::set_dirty() {
+  if (!std::exchange(dirty_, true)) sync_wanted_.notify_one();
 }
 
 int Ledger::sync_journal() {
@@ -156,10 +160,9 @@ Checked<Ledger::Known*> Ledger::known_or_recorded(const Located& object) {
     target.resize(static_cast<std::size_t>(size));
   }
   std::string before = path_before(object.path);
-  auto id = statements_->insert_object(object, before, false, target, user_xattrs(object));
+  auto id = statements_->insert_object(object, before, target, user_xattrs(object));
   if (!id) return refuse_with(journal_failed(id.error()));
-  dirty_ = true;
-  sync_wanted_.notify_one();
+  set_dirty();
   Known known;
   known.id = *id;
   known.touched = true;
@@ -187,8 +190,7 @@ void Ledger::release(std::uint64_t bytes) {
 int Ledger::set_kept(Known& known, HowKept how, const std::string& name, std::uint64_t bytes) {
   if (auto set = statements_->set_kept(known.id, how, name, bytes); !set) return journal_failed(set.error());
   known.content_kept = true;
-  dirty_ = true;
-  sync_wanted_.notify_one();
+  set_dirty();
   return 0;
 }
 
@@ -239,20 +241,61 @@ int Ledger::copy_and_set_kept(const Located& object) {
   return error;
 }
 
+// Everything that is noted before a loss, in one commit.
+Checked<Ledger::Noted> Ledger::record_loss(const Located& folder, const std::string& name,
+                                           const Located& object, bool may_move) {
+  auto identity = object.identity();
+  bool known_before = known_.contains(identity);
+  if (known_before)
+    if (auto settled = statements_->settle_row_of(known_.at(identity).id); !settled)
+      return refuse_with(journal_failed(settled.error()));
+  auto transaction = database::Transaction::begin(database_);
+  if (!transaction) return refuse_with(journal_failed(transaction.error()));
+  Noted noted;
+  int error = 0;
+  std::uint64_t bytes = bytes_of(object.attributes);
+  bool reserved = false;
+  if (auto known = known_or_recorded(object); known)
+    noted.known = *known;
+  else
+    error = known.error();
+  if (error == 0) error = note_lost(*noted.known, folder, name, object);
+  const bool kept_before = noted.known && noted.known->content_kept;
+  noted.done = error == 0 && kept_before;
+  if (error == 0 && !noted.done) {
+    if (object.is_folder() || object.is_symlink()) {
+      error = set_kept(*noted.known, HowKept::in_row, "", 0);
+      noted.done = true;
+    } else if (may_move) {
+      error = reserve(bytes);
+      reserved = error == 0;
+      if (reserved)
+        error =
+            set_kept(*noted.known, HowKept::moved, kept_file_name(noted.known->id, true, object.path), bytes);
+    }
+  }
+  if (error == 0)
+    if (auto committed = transaction->commit(); !committed) error = journal_failed(committed.error());
+  if (error == 0) return noted;
+  if (reserved) release(bytes);
+  // What was written is taken back with the transaction.
+  if (noted.known) noted.known->content_kept = kept_before;
+  if (!known_before) known_.erase(identity);
+  return refuse_with(error);
+}
+
 Ledger::Kept Ledger::keep_all(const Located& folder, const std::string& name, const Located& object,
                               Loss loss) {
   bool may_move = !object.is_folder() && !object.is_symlink() && object.attributes.links == 1;
   {
     std::lock_guard lock(mutex_);
-    auto known = known_or_recorded(object);
-    if (!known) return {known.error(), false};
-    if (int error = note_lost(**known, folder, name, object); error != 0) return {error, false};
-    if ((*known)->content_kept) return {};
-    if (object.is_folder() || object.is_symlink()) return {set_kept(**known, HowKept::in_row, "", 0), false};
+    auto kept = record_loss(folder, name, object, may_move);
+    if (!kept) return {kept.error(), false};
+    if (kept->done) return {};
     if (may_move) {
-      Kept kept = move_or_link(folder, name, object, **known, loss);
+      Kept moved = move_or_link(folder, name, object, *kept->known, loss);
       // Another file system, or a file that is not ours to link: then a copy.
-      if (kept.error != EXDEV && !(kept.error == EPERM && loss == Loss::replaced)) return kept;
+      if (moved.error != EXDEV && !(moved.error == EPERM && loss == Loss::replaced)) return moved;
     }
   }
   if (object.is_file()) return {keep_content(object), false};
@@ -264,15 +307,11 @@ Ledger::Kept Ledger::move_or_link(const Located& folder, const std::string& name
                                   Known& known, Loss loss) {
   std::uint64_t bytes = bytes_of(object.attributes);
   std::string kept_name = kept_file_name(known.id, true, object.path);
-  if (int error = reserve(bytes); error != 0) return {error, false};
-  int error = set_kept(known, HowKept::moved, kept_name, bytes);
-  if (error == 0) {
-    int done = loss == Loss::removed ? renameat2(folder.fd.get(), name.c_str(), kept_.get(),
-                                                 kept_name.c_str(), RENAME_NOREPLACE)
-                                     : linkat(AT_FDCWD, descriptor_path(object.fd.get()).c_str(), kept_.get(),
-                                              kept_name.c_str(), AT_SYMLINK_FOLLOW);
-    if (done != 0) error = errno;
-  }
+  int done = loss == Loss::removed
+                 ? renameat2(folder.fd.get(), name.c_str(), kept_.get(), kept_name.c_str(), RENAME_NOREPLACE)
+                 : linkat(AT_FDCWD, descriptor_path(object.fd.get()).c_str(), kept_.get(), kept_name.c_str(),
+                          AT_SYMLINK_FOLLOW);
+  int error = done == 0 ? 0 : errno;
   if (error == 0 && loss == Loss::removed) error = check_moved(kept_name, folder, name, object);
   if (error == 0) return {0, loss == Loss::removed};
   release(bytes);
@@ -321,14 +360,14 @@ void Ledger::take_back(const Located& object) {
 int Ledger::add_created(const Located& object) {
   std::lock_guard lock(mutex_);
   if (known_.size() >= limits_.max_objects) return EDQUOT;
-  auto id = statements_->insert_object(object, object.path, true, "", "");
+  auto id = statements_->add_created(object);
   if (!id) return journal_failed(id.error());
+  set_dirty();
   Known known;
   known.id = *id;
   known.created = true;
   known.touched = true;
   known_.insert_or_assign(object.identity(), known);
-  clear_announced();
   return 0;
 }
 

@@ -2,14 +2,14 @@
 // keeps the old content and attributes of everything else before the first change. It is a folder of our
 // state directory:
 //   journal.db   SQLite: what was recorded, made, moved and removed (schema in ledger_schema.h)
-//   announced    the name that is about to be made (ledger_announced.cpp)
+//   recent       what the journal does not have yet of the session's own objects (ledger_recent.h)
 //   kept/        one file per kept content, named by its number and, for a person, the path it had
 //
 // Order of things: content is in kept/ and on the disk, and its row is committed, before the caller makes its
 // change. A content that is kept by moving the file itself (nothing is copied) is on the disk when the
-// removal is, since the move is the removal. What is made is announced before, and has its row right after.
-// Rows of such moves reach the disk within a second; the file's name in kept/ says where it belongs if the
-// machine dies before.
+// removal is, since the move is the removal. What is made is announced before, and is in `recent` right
+// after. Rows of such moves, and of what the session makes, reach the disk within a second; the moved file's
+// name in kept/ says where it belongs if the machine dies before.
 //
 // The old place of everything is known too: which names were taken from an object and which it was given, and
 // how folders were moved, so that paths in the journal are those from before the session. At the end it is
@@ -50,6 +50,8 @@ struct LedgerLimits {
   std::uint64_t quota_bytes = default_ledger_quota;
   std::uint64_t max_objects = 2'000'000;
 };
+
+struct RecentEntry;
 
 // The session itself; undo and redo have numbers of their own (ledger_schema.h).
 inline constexpr std::int64_t session_epoch = 0;
@@ -170,11 +172,10 @@ class Ledger {
   struct Noting;
   bool note_one(Noting& noting, const std::string& path, const Identity& identity);
   void note_by_walking(Noting& noting);
-  Status open_announced(const std::filesystem::path& folder);
   Status finish_announced();
-  Status adopt_announced(const std::string& folder, std::string_view name, std::int64_t epoch,
-                         std::int64_t announced_ns);
-  void clear_announced();
+  Status adopt_announced(const RecentEntry& announced);
+  // There is something to settle or to sync.
+  void set_dirty();
   Status finish_unfinished();
   Status finish_kept_file(const std::string& name);
   Checked<Known*> known_or_recorded(const Located& object);
@@ -184,6 +185,13 @@ class Ledger {
   int clear_kept(Known& known);
   int sync_journal();
   int copy_and_set_kept(const Located& object);
+  struct Noted {
+    Known* known = nullptr;
+    bool done = false;  // nothing more is to be kept
+  };
+  Checked<Noted> record_loss(const Located& folder, const std::string& name, const Located& object,
+                             bool may_move);
+  // After record_loss.
   Kept move_or_link(const Located& folder, const std::string& name, const Located& object, Known& known,
                     Loss loss);
   int check_moved(const std::string& kept_name, const Located& folder, const std::string& name,
@@ -197,7 +205,6 @@ class Ledger {
   UniqueFd kept_;
   UniqueFd journal_;  // the write-ahead log, for syncing it
   UniqueFd root_;
-  UniqueFd announced_;
   std::unique_ptr<Statements> statements_;
 
   // Guards everything below and the database. Copies of content are made without it.
@@ -216,7 +223,6 @@ class Ledger {
   std::uint64_t objects_kept_ = 0;
   std::uint64_t bytes_kept_ = 0;
 
-  bool has_announced_ = false;
   bool dirty_ = false;
   bool stopping_ = false;
   std::condition_variable sync_wanted_;

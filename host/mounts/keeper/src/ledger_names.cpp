@@ -68,8 +68,9 @@ void Ledger::removed(const Located& folder, std::string_view name, const Located
   if (found == known_.end()) return;
   // The session's own object is as if it had never been.
   Known known = found->second;
-  auto noted = known.created ? statements_->delete_object(known.id) : statements_->set_removed(known.id);
+  auto noted = known.created ? statements_->delete_created(known.id) : statements_->set_gone(known.id);
   if (!noted) journal_failed(noted.error());
+  set_dirty();
   known_.erase(found);
 }
 
@@ -139,7 +140,8 @@ void Ledger::renamed(const Located& folder, std::string_view name, const Located
   auto found = known_.find(identity);
   if (found == known_.end() || !found->second.created) return;
   found->second.touched = true;
-  if (auto set = statements_->set_path(found->second.id, new_path); !set) journal_failed(set.error());
+  if (auto set = statements_->set_created_path(found->second.id, new_path); !set) journal_failed(set.error());
+  set_dirty();
 }
 
 }  // namespace anchorhold::mounts

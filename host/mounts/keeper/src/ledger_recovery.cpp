@@ -110,7 +110,7 @@ Status Ledger::finish_kept_file(const std::string& name) {
       object.attributes = *attributes;
       std::int64_t next = std::max(statements_->next_object, parsed->id + 1);
       statements_->next_object = parsed->id;
-      ANCHORHOLD_TRY(statements_->insert_object(object, object.path, false, "", ""));
+      ANCHORHOLD_TRY(statements_->insert_object(object, object.path, "", ""));
       statements_->next_object = next;
     }
     ANCHORHOLD_CHECK(statements_->set_kept(parsed->id, HowKept::moved, name, attributes->size));

@@ -60,6 +60,7 @@ void Ledger::note_by_walking(Noting& noting) {
 
 void Ledger::note_remains() {
   std::lock_guard lock(mutex_);
+  if (auto settled = statements_->settle(); !settled) journal_failed(settled.error());
   Noting noting;
   noting.hashing_ends = std::chrono::steady_clock::now() + hashing_limit;
   for (const auto& [identity, known] : known_)

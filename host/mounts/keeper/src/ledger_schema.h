@@ -20,6 +20,7 @@ inline constexpr int ledger_version = 2;
 //          linked: one more name; else the old one was renamed.
 // remains  what an object was when we last had it in hand: what differs from it was changed by somebody else.
 //          hash: BLAKE2b-256 of the content, NULL when it was too large.
+// settled  the last batch of ledger_recent.h whose entries are rows.
 inline constexpr const char* ledger_schema = R"sql(
 CREATE TABLE IF NOT EXISTS epoch (
   number INTEGER PRIMARY KEY, inverts INTEGER NOT NULL, begun_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL DEFAULT 0,
@@ -41,6 +42,7 @@ CREATE TABLE IF NOT EXISTS remains (
   device INTEGER NOT NULL, inode INTEGER NOT NULL, birth_ns INTEGER NOT NULL, generation INTEGER NOT NULL,
   path BLOB NOT NULL, mode INTEGER NOT NULL, size INTEGER NOT NULL, modify_ns INTEGER NOT NULL, change_ns INTEGER NOT NULL,
   hash BLOB, PRIMARY KEY (inode, device, birth_ns, generation)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS settled (one INTEGER PRIMARY KEY, batch INTEGER NOT NULL);
 PRAGMA user_version = 2;
 )sql";
 

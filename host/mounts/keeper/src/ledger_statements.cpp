@@ -1,5 +1,6 @@
 #include "ledger_statements.h"
 
+#include <algorithm>
 #include <chrono>
 #include <sys/stat.h>
 
@@ -19,13 +20,14 @@ std::int64_t number(std::uint64_t value) {
 }  // namespace
 
 Result<std::unique_ptr<Ledger::Statements>> Ledger::Statements::prepare(database::Database& database,
+                                                                        const std::filesystem::path& folder,
                                                                         std::int64_t epoch) {
   auto make = [&](const char* sql) { return database.prepare(sql); };
-  auto insert_object =
-      ANCHORHOLD_TRY(make("INSERT INTO object(id, device, inode, birth_ns, created, path, mode, size, links, "
-                          "access_ns, modify_ns, "
-                          "target, xattrs, noted_ns, generation, epoch, owner, owner_group) "
-                          "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)"));
+  auto insert_object = ANCHORHOLD_TRY(
+      make("INSERT OR REPLACE INTO object(id, device, inode, birth_ns, created, path, mode, size, "
+           "links, access_ns, modify_ns, "
+           "target, xattrs, noted_ns, generation, epoch, owner, owner_group) "
+           "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)"));
   auto delete_object = ANCHORHOLD_TRY(make("DELETE FROM object WHERE id=?1"));
   auto set_kept = ANCHORHOLD_TRY(make("UPDATE object SET kept=?2, kept_name=?3, kept_bytes=?4 WHERE id=?1"));
   auto set_removed = ANCHORHOLD_TRY(make("UPDATE object SET removed=1 WHERE id=?1"));
@@ -41,31 +43,37 @@ Result<std::unique_ptr<Ledger::Statements>> Ledger::Statements::prepare(database
   auto set_remains = ANCHORHOLD_TRY(
       make("INSERT OR REPLACE INTO remains(device, inode, birth_ns, generation, path, mode, size, modify_ns, "
            "change_ns, hash) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)"));
-  auto last_object = ANCHORHOLD_TRY(database.query_integer("SELECT max(id) FROM object"));
-  auto last_gained = ANCHORHOLD_TRY(database.query_integer("SELECT max(number) FROM gained"));
+  auto set_settled = ANCHORHOLD_TRY(make("INSERT OR REPLACE INTO settled(one, batch) VALUES(1, ?1)"));
   std::unique_ptr<Statements> statements(new Statements{
       std::move(insert_object), std::move(delete_object), std::move(set_kept), std::move(set_removed),
       std::move(set_stands), std::move(set_path), std::move(kept_of), std::move(path_of), std::move(add_lost),
-      std::move(add_gained), std::move(delete_gained), std::move(set_remains)});
+      std::move(add_gained), std::move(delete_gained), std::move(set_remains), std::move(set_settled)});
   statements->epoch = epoch;
+  statements->database_ = &database;
+  statements->recent_ = ANCHORHOLD_TRY(Recent::open(folder, statements->before_));
+  auto settled = static_cast<std::uint64_t>(
+      ANCHORHOLD_TRY(database.query_integer("SELECT batch FROM settled")).value_or(0));
+  auto& before = statements->before_;
+  if (before.number > settled) ANCHORHOLD_CHECK(statements->apply_all(before.entries, before.number));
+  before.number = std::max(before.number, settled);
+  auto last_object = ANCHORHOLD_TRY(database.query_integer("SELECT max(id) FROM object"));
+  auto last_gained = ANCHORHOLD_TRY(database.query_integer("SELECT max(number) FROM gained"));
   statements->next_object = last_object.value_or(0) + 1;
   statements->next_gained = last_gained.value_or(0) + 1;
   return statements;
 }
 
 Result<std::int64_t> Ledger::Statements::insert_object(const Located& object, std::string_view path,
-                                                       bool created, std::string_view target,
-                                                       std::string_view xattrs) {
+                                                       std::string_view target, std::string_view xattrs) {
   const Attributes& a = object.attributes;
   auto identity = object.identity();
-  // The owner of what the session makes is the person: nothing to restore.
   struct stat info {};
-  bool owned = !created && object.fd && fstat(object.fd.get(), &info) == 0;
+  bool owned = object.fd && fstat(object.fd.get(), &info) == 0;
   insert_object_.bind(1, next_object)
       .bind(2, number(identity.device))
       .bind(3, number(identity.inode))
       .bind(4, identity.birth_ns)
-      .bind(5, std::int64_t{created})
+      .bind(5, std::int64_t{0})
       .bind_blob(6, path)
       .bind(7, std::int64_t{a.mode})
       .bind(8, number(a.size))
@@ -83,12 +91,32 @@ Result<std::int64_t> Ledger::Statements::insert_object(const Located& object, st
   return next_object++;
 }
 
-Status Ledger::Statements::delete_object(std::int64_t id) {
-  return delete_object_.bind(1, id).run();
+// The owner of what the session makes is the person: nothing to restore.
+Status Ledger::Statements::insert_created(const RecentEntry& created) {
+  insert_object_.bind(1, created.id)
+      .bind(2, number(created.identity.device))
+      .bind(3, number(created.identity.inode))
+      .bind(4, created.identity.birth_ns)
+      .bind(5, std::int64_t{1})
+      .bind_blob(6, created.path)
+      .bind(7, std::int64_t{created.mode})
+      .bind(8, number(created.size))
+      .bind(9, std::int64_t{created.links})
+      .bind(10, created.access_ns)
+      .bind(11, created.modify_ns)
+      .bind_blob(12, {})
+      .bind_blob(13, {})
+      .bind(14, created.time_ns)
+      .bind(15, number(created.identity.generation))
+      .bind(16, created.epoch)
+      .bind(17, -1)
+      .bind(18, -1);
+  return insert_object_.run();
 }
 
 Status Ledger::Statements::set_kept(std::int64_t id, HowKept how, std::string_view name,
                                     std::uint64_t bytes) {
+  ANCHORHOLD_CHECK(settle_row_of(id));
   return set_kept_.bind(1, id)
       .bind(2, static_cast<std::int64_t>(how))
       .bind(3, name)
@@ -97,17 +125,16 @@ Status Ledger::Statements::set_kept(std::int64_t id, HowKept how, std::string_vi
 }
 
 Status Ledger::Statements::set_removed(std::int64_t id) {
+  ANCHORHOLD_CHECK(settle_row_of(id));
   return set_removed_.bind(1, id).run();
 }
 Status Ledger::Statements::set_stands(std::int64_t id) {
+  ANCHORHOLD_CHECK(settle_row_of(id));
   return set_stands_.bind(1, id).run();
 }
 
-Status Ledger::Statements::set_path(std::int64_t id, std::string_view path) {
-  return set_path_.bind(1, id).bind_blob(2, path).run();
-}
-
 Result<KeptRow> Ledger::Statements::kept_of(std::int64_t id) {
+  ANCHORHOLD_CHECK(settle_row_of(id));
   KeptRow row;
   auto stepped = kept_of_.bind(1, id).step();
   if (stepped && *stepped)
@@ -119,6 +146,7 @@ Result<KeptRow> Ledger::Statements::kept_of(std::int64_t id) {
 }
 
 Result<std::string> Ledger::Statements::path_of(std::int64_t id) {
+  ANCHORHOLD_CHECK(settle_row_of(id));
   std::string path;
   auto stepped = path_of_.bind(1, id).step();
   if (stepped && *stepped) path = path_of_.text(0);

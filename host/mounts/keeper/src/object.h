@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <sys/stat.h>
 #include <tl/expected.hpp>
@@ -51,9 +52,23 @@ bool is_same(const Attributes& a, const Attributes& b);
 Checked<Attributes> attributes_of(int fd);
 Checked<Attributes> attributes_at(int folder_fd, const std::string& name);
 
+// A descriptor that several hold; closed with the last of them.
+class HeldFd {
+ public:
+  HeldFd() = default;
+  HeldFd(UniqueFd fd) {  // NOLINT(google-explicit-constructor): it is one
+    if (fd) fd_ = std::make_shared<const UniqueFd>(std::move(fd));
+  }
+  int get() const { return fd_ ? fd_->get() : -1; }
+  explicit operator bool() const { return fd_ != nullptr; }
+
+ private:
+  std::shared_ptr<const UniqueFd> fd_;
+};
+
 // An object beneath the grant that the keeper has found for itself.
 struct Located {
-  UniqueFd fd;       // O_PATH, opened by the keeper
+  HeldFd fd;         // O_PATH, opened by the keeper
   std::string path;  // from the grant, without a leading '/'; empty for the granted folder itself
   Attributes attributes{};
   std::uint64_t generation = 0;

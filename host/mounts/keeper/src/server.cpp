@@ -1,95 +1,107 @@
 #include "server.h"
 
-#include <atomic>
-#include <cerrno>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
+#include <algorithm>
+#include <condition_variable>
+#include <list>
+#include <memory>
+#include <mutex>
 #include <sys/socket.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 
 namespace anchorhold::mounts {
 namespace {
 
-constexpr int worker_count = 4;
+// Of one client, at the same time.
+constexpr int max_requests = 4;
+constexpr std::size_t max_message_bytes = sizeof(RequestHeader) + max_payload_bytes;
 
+// Each client has a thread that waits for its messages, and one more whenever all of its threads are at work.
 class Server {
  public:
-  Server(Keeper& keeper, std::vector<UniqueFd> clients) : keeper_(keeper), clients_(std::move(clients)) {}
+  Server(Keeper& keeper, std::vector<UniqueFd> clients) : keeper_(keeper) {
+    for (auto& socket : clients) clients_.push_back({std::move(socket)});
+  }
 
   Status run() {
-    epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-    ended_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
-    if (!epoll_ || !ended_) return fail_errno(errno, "epoll");
-    open_clients_ = clients_.size();
-    // Each client is watched for one message at a time (EPOLLONESHOT) and armed again as soon as that was
-    // read.
-    for (std::size_t i = 0; i < clients_.size(); ++i)
-      if (!watch(EPOLL_CTL_ADD, clients_[i].get(), EPOLLIN | EPOLLONESHOT, i))
-        return fail_errno(errno, "epoll");
-    if (!watch(EPOLL_CTL_ADD, ended_.get(), EPOLLIN, clients_.size())) return fail_errno(errno, "epoll");
-    if (clients_.empty()) return {};
-    std::vector<std::thread> workers;
-    for (int i = 1; i < worker_count; ++i) workers.emplace_back([this] { work(); });
-    work();
-    for (auto& worker : workers) worker.join();
+    std::unique_lock lock(mutex_);
+    for (auto& client : clients_) add_thread(client);
+    ended_.wait(lock, [this] { return running_ == 0; });
+    lock.unlock();
+    for (auto& thread : threads_) thread.join();
     return {};
   }
 
  private:
-  bool watch(int operation, int fd, std::uint32_t events, std::uint64_t index) {
-    epoll_event event{};
-    event.events = events;
-    event.data.u64 = index;
-    return epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
-  }
+  struct Client {
+    UniqueFd socket;
+    int threads = 0;
+    int waiting = 0;
+    bool ended = false;
+  };
 
-  void work() {
-    std::vector<std::byte> buffer(sizeof(RequestHeader) + max_payload_bytes);
-    for (;;) {
-      epoll_event event;
-      int ready = epoll_wait(epoll_.get(), &event, 1, -1);
-      if (ready < 0 && errno == EINTR) continue;
-      if (ready < 0 || event.data.u64 == clients_.size()) return;
-      serve_one(event.data.u64, buffer);
+  // With the mutex held. A client that has a thread can do without another.
+  void add_thread(Client& client) {
+    try {
+      threads_.emplace_back([this, &client] { work(client); });
+    } catch (const std::system_error&) {
+      if (client.threads == 0) shutdown(client.socket.get(), SHUT_RDWR);
+      return;
     }
+    ++running_;
+    ++client.threads;
+    ++client.waiting;
   }
 
-  void serve_one(std::size_t index, std::vector<std::byte>& buffer) {
-    int socket = clients_[index].get();
+  void work(Client& client) {
+    // Not filled: of what is never used, the kernel gives no page.
+    std::unique_ptr<std::byte[]> buffer(new std::byte[max_message_bytes]);
+    while (serve_one(client, std::span(buffer.get(), max_message_bytes))) {
+      std::lock_guard lock(mutex_);
+      ++client.waiting;
+    }
+    // Shut, but its number is kept: others may still be answering on it.
+    shutdown(client.socket.get(), SHUT_RDWR);
+    std::lock_guard lock(mutex_);
+    client.ended = true;
+    if (--running_ == 0) ended_.notify_all();
+  }
+
+  // False when the client has ended, or has to.
+  bool serve_one(Client& client, std::span<std::byte> buffer) {
+    int socket = client.socket.get();
     auto received = receive_with_descriptors(socket, buffer);
-    if (received && received->size == 0) return end_client(index);
+    {
+      std::lock_guard lock(mutex_);
+      bool last = --client.waiting == 0;
+      if (client.ended || (received && received->size == 0)) return false;
+      if (received && last && client.threads < max_requests) add_thread(client);
+    }
     if (!received) {
       keeper_.report_malformed(received.error());
-      return end_client(index);
+      return false;
     }
-    auto request = parse_request(std::span(buffer).first(received->size), received->descriptors.size());
+    auto request = parse_request(buffer.first(received->size), received->descriptors.size());
     if (!request) {
       keeper_.report_malformed(request.error());
-      return end_client(index);
+      return false;
     }
-    watch(EPOLL_CTL_MOD, socket, EPOLLIN | EPOLLONESHOT, index);
     Answer answer = keeper_.handle(*request, received->descriptors);
     int passed = answer.descriptor.get();
     auto sent = send_with_descriptors(socket, std::as_bytes(std::span(&answer.reply, 1)),
                                       std::span(&passed, answer.descriptor ? 1 : 0));
     // Whoever does not take its answers is gone: the next receive says so.
     (void)sent;
-  }
-
-  // The socket is shut but its number is kept: other workers may still be answering on it.
-  void end_client(std::size_t index) {
-    shutdown(clients_[index].get(), SHUT_RDWR);
-    if (--open_clients_ > 0) return;
-    std::uint64_t one = 1;
-    (void)!write(ended_.get(), &one, sizeof one);
+    return true;
   }
 
   Keeper& keeper_;
-  std::vector<UniqueFd> clients_;
-  UniqueFd epoll_;
-  UniqueFd ended_;
-  std::atomic<std::size_t> open_clients_{0};
+  std::mutex mutex_;
+  std::list<Client> clients_;
+  std::list<std::thread> threads_;
+  int running_ = 0;
+  std::condition_variable ended_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Serves the clients' sockets: several threads, each takes one message, handles it, answers.
+// Serves the clients' sockets: threads of each take a message, handle it, answer.
 #pragma once
 
 #include <vector>

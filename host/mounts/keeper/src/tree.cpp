@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <climits>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -14,9 +15,18 @@ namespace {
 // A rename on the host between reading the path and walking it makes the walk miss; then it is read again.
 constexpr int locate_attempts = 32;
 
+// Held, so that the kernel has one name to look up for each path and not four. Opened after the process was
+// sealed, which closes what it does not know.
+int own_descriptors() {
+  static const UniqueFd folder(::open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  return folder.get();
+}
+
 Checked<std::string> path_of(int fd) {
   char buffer[PATH_MAX];
-  ssize_t size = readlink(descriptor_path(fd).c_str(), buffer, sizeof buffer);
+  char name[16] = {};
+  std::to_chars(name, name + sizeof name - 1, fd);
+  ssize_t size = readlinkat(own_descriptors(), name, buffer, sizeof buffer);
   if (size < 0) return refuse_with(errno);
   if (size == sizeof buffer) return refuse_with(ENAMETOOLONG);
   return std::string(buffer, static_cast<std::size_t>(size));
@@ -43,6 +53,27 @@ Checked<Located> opened(UniqueFd fd, std::string path) {
 }
 
 }  // namespace
+
+std::optional<WalkedFolders::Walked> WalkedFolders::find(const Attributes& attributes,
+                                                         const std::string& path) {
+  std::lock_guard lock(mutex_);
+  auto found = by_inode_.find(attributes.inode);
+  if (found == by_inode_.end() || found->second.path != path) return std::nullopt;
+  // It is held open, so its inode number means nothing else on its device.
+  if (found->second.device != attributes.device ||
+      found->second.birth_ns != nanoseconds(attributes.birth_time))
+    return std::nullopt;
+  return found->second;
+}
+
+void WalkedFolders::add(const Located& folder) {
+  constexpr std::size_t most = 64;
+  std::lock_guard lock(mutex_);
+  if (by_inode_.size() >= most) by_inode_.clear();
+  by_inode_.insert_or_assign(folder.attributes.inode,
+                             Walked{folder.path, folder.fd, folder.attributes.device,
+                                    nanoseconds(folder.attributes.birth_time), folder.generation});
+}
 
 Result<Tree> Tree::open(UniqueFd root, HiddenNames hidden, std::optional<std::string> only_file) {
   auto attributes = attributes_of(root.get());
@@ -84,6 +115,13 @@ Checked<Located> Tree::locate(int passed) const {
       located.path = path->substr(root_path->size() + 1);
     }
     if (only_file_ && !located.path.empty() && located.path != *only_file_) return refuse_with(EACCES);
+    if (S_ISDIR(wanted->mode))
+      if (auto walked = walked_->find(*wanted, located.path)) {
+        located.fd = std::move(walked->fd);
+        located.attributes = *wanted;
+        located.generation = walked->generation;
+        return located;
+      }
     located.fd = open_beneath(root_.get(), located.path.empty() ? "." : located.path);
     if (!located.fd) {
       if (errno == ENOENT || errno == ELOOP || errno == ENOTDIR || errno == EAGAIN || errno == EXDEV)
@@ -95,6 +133,7 @@ Checked<Located> Tree::locate(int passed) const {
     if (!is_same(*found, *wanted)) continue;
     located.attributes = *found;
     located.generation = generation_of(located.fd.get());
+    if (located.is_folder()) walked_->add(located);
     return located;
   }
   return refuse_with(ESTALE);

@@ -8,11 +8,17 @@
 // same device and inode. So what is returned was beneath the grant at that moment, whatever names were
 // swapped before or after, and the keeper goes on with its own descriptor of it. Only the host can move it
 // out afterwards; the keeper's Landlock rule is checked by the kernel once more at the change itself.
+//
+// A folder that was walked to is remembered with its descriptor. When the kernel says that the same folder is
+// still at the same path beneath the grant, the walk is not made again: a folder has one place only.
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -21,7 +27,26 @@
 
 namespace anchorhold::mounts {
 
-// Immutable after open; safe from any thread.
+// Folders that were walked to. Safe from any thread.
+class WalkedFolders {
+ public:
+  struct Walked {
+    std::string path;
+    HeldFd fd;
+    std::uint64_t device = 0;
+    std::int64_t birth_ns = 0;
+    std::uint64_t generation = 0;
+  };
+  // The folder with these attributes that was at this path.
+  std::optional<Walked> find(const Attributes& attributes, const std::string& path);
+  void add(const Located& folder);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::uint64_t, Walked> by_inode_;
+};
+
+// Safe from any thread.
 class Tree {
  public:
   // root: O_PATH of the granted folder. only_file: nothing but this name exists in it.
@@ -36,8 +61,8 @@ class Tree {
   Checked<Located> at(const std::string& path) const;
   // The same for what an own descriptor was just opened of; its fd stays empty.
   Checked<Located> made(const Located& folder, std::string_view name, int file) const;
-  // May this name be used in this folder, hidden or not? 0, EINVAL (not a name) or EACCES (not the one granted
-  // file).
+  // May this name be used in this folder, hidden or not? 0, EINVAL (not a name) or EACCES (not the one
+  // granted file).
   int check_name(const Located& folder, std::string_view name) const;
   bool hides(std::string_view name) const { return hidden_.hides(name); }
   // Where the first hidden component of a path begins; npos when there is none.
@@ -57,6 +82,7 @@ class Tree {
   Attributes root_attributes_;
   HiddenNames hidden_;
   std::optional<std::string> only_file_;
+  std::unique_ptr<WalkedFolders> walked_ = std::make_unique<WalkedFolders>();
 };
 
 // Where a symlink at path (from the grant) would lead, looking at its words only: outside when it is absolute

@@ -29,10 +29,12 @@ void bind_identity(Statement& statement, int first, const Identity& identity) {
 
 Result<Book> Book::open(const std::filesystem::path& folder, Database::Mode mode) {
   std::int64_t written = 0;
-  for (const char* name : {"journal.db", "journal.db-wal"})
+  for (const char* name : {"journal.db", "journal.db-wal", "recent"})
     if (struct stat info; lstat((folder / name).c_str(), &info) == 0)
       written = std::max(written, info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec);
   if (written == 0) return fail(ErrorCode::not_found, folder.string() + " holds no ledger");
+  // Before the journal: what becomes rows meanwhile is seen there.
+  auto recent = ANCHORHOLD_TRY(read_recent(folder));
   auto database = ANCHORHOLD_TRY(Database::open(folder / "journal.db", mode));
   auto version = ANCHORHOLD_TRY(database.query_integer("PRAGMA user_version")).value_or(0);
   if (version != ledger_version)
@@ -44,7 +46,7 @@ Result<Book> Book::open(const std::filesystem::path& folder, Database::Mode mode
                                   fmt::format("UPDATE epoch SET ended_ns={} WHERE ended_ns=0;", -written) +
                                   "CREATE INDEX IF NOT EXISTS object_inode ON object(inode);"
                                   "CREATE INDEX IF NOT EXISTS gained_folder ON gained(inode);"));
-  return Book(std::move(database), written);
+  return Book(std::move(database), std::move(recent), written);
 }
 
 Result<std::vector<EpochRow>> Book::epochs() {
@@ -88,9 +90,10 @@ Result<std::vector<ObjectRow>> Book::objects(std::int64_t epoch) {
     // A name in kept/ and nothing else.
     if (row.kept_name.find('/') != std::string::npos)
       return fail(ErrorCode::data_loss, "the ledger names a kept file that cannot be");
-    by_id.emplace(row.id, objects.size());
     objects.push_back(std::move(row));
   }
+  ANCHORHOLD_CHECK(add_recent(epoch, objects));
+  for (std::size_t i = 0; i < objects.size(); ++i) by_id.emplace(objects[i].id, i);
   auto lost = ANCHORHOLD_TRY(database_.prepare("SELECT object, path FROM lost"));
   while (ANCHORHOLD_TRY(lost.step()))
     if (auto found = by_id.find(lost.integer(0)); found != by_id.end())
@@ -101,6 +104,44 @@ Result<std::vector<ObjectRow>> Book::objects(std::int64_t epoch) {
     if (auto found = by_id.find(gained.integer(0)); found != by_id.end())
       objects[found->second].gained.push_back({identity_at(gained, 1), std::string(gained.text(5))});
   return objects;
+}
+
+// What a keeper that runs, or was killed, knows of the session's own objects and has no rows of yet.
+Status Book::add_recent(std::int64_t epoch, std::vector<ObjectRow>& objects) {
+  if (recent_.entries.empty()) return {};
+  auto settled = ANCHORHOLD_TRY(database_.query_integer("SELECT batch FROM settled")).value_or(0);
+  if (recent_.number <= static_cast<std::uint64_t>(settled)) return {};
+  std::unordered_map<std::int64_t, std::size_t> by_id;
+  for (std::size_t i = 0; i < objects.size(); ++i) by_id.emplace(objects[i].id, i);
+  std::vector<bool> gone(objects.size());
+  for (const auto& entry : recent_.entries) {
+    if (entry.epoch != epoch) continue;
+    auto found = by_id.find(entry.id);
+    if (entry.kind == RecentEntry::Kind::created && found == by_id.end()) {
+      ObjectRow row;
+      row.id = entry.id;
+      row.identity = entry.identity;
+      row.created = true;
+      row.path = entry.path;
+      row.mode = entry.mode;
+      row.size = entry.size;
+      row.links = entry.links;
+      row.access_ns = entry.access_ns;
+      row.modify_ns = entry.modify_ns;
+      by_id.emplace(row.id, objects.size());
+      objects.push_back(std::move(row));
+      gone.push_back(false);
+    } else if (found != by_id.end()) {
+      if (entry.kind == RecentEntry::Kind::removed) gone[found->second] = true;
+      if (entry.kind == RecentEntry::Kind::gone) objects[found->second].removed = true;
+      if (entry.kind == RecentEntry::Kind::renamed) objects[found->second].path = entry.path;
+    }
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < objects.size(); ++i)
+    if (!gone[i] && kept++ != i) objects[kept - 1] = std::move(objects[i]);
+  objects.resize(kept);
+  return {};
 }
 
 Result<std::unordered_map<Identity, Remains, IdentityHash>> Book::remains() {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "database/database.h"
 #include "ledger.h"
+#include "ledger_recent.h"
 #include "object.h"
 
 namespace anchorhold::mounts {
@@ -77,10 +78,12 @@ class Book {
   Status forget_epoch_without_objects(std::int64_t number);
 
  private:
-  Book(database::Database database, std::int64_t last_written_ns)
-      : database_(std::move(database)), last_written_ns_(last_written_ns) {}
+  Book(database::Database database, RecentBatch recent, std::int64_t last_written_ns)
+      : database_(std::move(database)), recent_(std::move(recent)), last_written_ns_(last_written_ns) {}
+  Status add_recent(std::int64_t epoch, std::vector<ObjectRow>& objects);
 
   database::Database database_;
+  RecentBatch recent_;
   std::int64_t last_written_ns_;
 };
 
