@@ -1,7 +1,8 @@
 // One guest, two mounts: reader and keeper (rw, with the ledger) on one, QEMU's virtiofsd (cache=auto) on the
 // other. Prints medians and ratios; more than 1 means ours is faster. Needs root, as virtiofsd does, and the
 // kernel of a built image:
-//   ANCHORHOLD_TEST_IMAGE=FOLDER bench_mounts      a folder with vmlinux
+//   ANCHORHOLD_TEST_IMAGE=FOLDER bench_mounts [STEP…]      a folder with vmlinux; the steps are in guest.cpp
+// BENCH_ROUNDS in the environment says how often each is done (3).
 #include <algorithm>
 #include <cstdlib>
 #include <fcntl.h>
@@ -95,6 +96,14 @@ Status start_theirs(const std::filesystem::path& folder, Servers& servers) {
   return {};
 }
 
+// As words of the kernel's command line, which hands them on.
+std::string guest_environment() {
+  std::string words;
+  for (const char* name : {"BENCH_STEPS", "BENCH_ROUNDS"})
+    if (const char* value = std::getenv(name)) words += fmt::format(" {}={}", name, value);
+  return words;
+}
+
 std::vector<std::string> machine(const std::filesystem::path& qemu, const std::filesystem::path& kernel,
                                  const std::filesystem::path& folder) {
   auto console = "file:" + (folder / "console").string();
@@ -125,8 +134,8 @@ std::vector<std::string> machine(const std::filesystem::path& qemu, const std::f
           "-initrd",
           (folder / "initrd").string(),
           "-append",
-          fmt::format("console=ttyS0 quiet panic=-1 reboot=t pci=off tsc=reliable tsc_early_khz={}",
-                      vsock::testing::tsc_khz()),
+          fmt::format("console=ttyS0 quiet panic=-1 reboot=t pci=off tsc=reliable tsc_early_khz={}{}",
+                      vsock::testing::tsc_khz(), guest_environment()),
           "-chardev",
           "socket,id=a,path=" + (folder / "ours").string(),
           "-device",
@@ -196,7 +205,10 @@ Status run() {
 }  // namespace
 }  // namespace anchorhold::mounts
 
-int main() {
+int main(int argc, char** argv) {
+  std::string steps;
+  for (int i = 1; i < argc; ++i) steps += (i > 1 ? "," : "") + std::string(argv[i]);
+  if (!steps.empty()) setenv("BENCH_STEPS", steps.c_str(), 1);
   if (auto done = anchorhold::mounts::run(); !done) {
     fmt::print(stderr, "bench_mounts: {}\n", done.error().message);
     return 1;

@@ -1,6 +1,7 @@
 // The only program of the benchmark's guest: does the same work on two mounts in turn and says on the console
-// how long each step took ("FIGURE ours unpack 1234567", in microseconds). With a folder as argument it is an
-// ordinary program that does the work there once.
+// how long each step took ("FIGURE ours unpack 1234567", in microseconds). BENCH_ROUNDS in its environment
+// (the kernel's command line) says how often, BENCH_STEPS which steps are wanted ("unpack,remove"; all
+// without it). With a folder as argument it is an ordinary program that does the work there once.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +17,7 @@
 
 namespace {
 
-constexpr int files = 5000, folders = 100, rounds = 3;
+constexpr int files = 5000, folders = 100;
 bool native = false;
 constexpr int repository_files = 12000;  // made by the host, as "repository"
 constexpr std::size_t large = 256u << 20, piece = 1u << 20;
@@ -150,18 +151,37 @@ void figure(const char* whose, const char* what, const std::function<void()>& wo
   std::fflush(stdout);
 }
 
+struct Step {
+  const char* name;
+  std::function<void()> work;
+  bool cold = false;
+  const char* needs = nullptr;  // what another step makes
+};
+
+bool wanted(const std::string& name) {
+  const char* steps = std::getenv("BENCH_STEPS");
+  return !steps || ("," + std::string(steps) + ",").find("," + name + ",") != std::string::npos;
+}
+
 void measure(const char* whose, const std::string& folder) {
+  static const Step steps[] = {
+      {"status_cold", status, true},
+      {"status_warm", status},
+      {"unpack", unpack},
+      {"list_cold", list, true, "tree"},
+      {"list_warm", list, false, "tree"},
+      {"read_cold", read_all, true, "tree"},
+      {"read_warm", read_all, false, "tree"},
+      {"remove", remove_all, false, "tree"},
+      {"write_large", write_large},
+      {"read_large", read_large, true, "large"},
+  };
   check(chdir(folder.c_str()) == 0, folder);
-  figure(whose, "status_cold", status, true);
-  figure(whose, "status_warm", status);
-  figure(whose, "unpack", unpack);
-  figure(whose, "list_cold", list, true);
-  figure(whose, "list_warm", list);
-  figure(whose, "read_cold", read_all, true);
-  figure(whose, "remove", remove_all);
-  figure(whose, "write_large", write_large);
-  figure(whose, "read_large", read_large, true);
-  check(unlink("large") == 0, "large");
+  for (const auto& step : steps)
+    if (wanted(step.name) && (!step.needs || access(step.needs, F_OK) == 0))
+      figure(whose, step.name, step.work, step.cold);
+  if (access("large", F_OK) == 0) check(unlink("large") == 0, "large");
+  if (access("tree", F_OK) == 0) remove_all();
   check(chdir("/") == 0, "/");
 }
 
@@ -180,7 +200,8 @@ int main(int argc, char** argv) {
     mkdir(path.c_str(), 0755);
     check(mount(name, path.c_str(), "virtiofs", 0, nullptr) == 0, path);
   }
-  for (int round = 0; round < rounds; ++round) {
+  const char* rounds = std::getenv("BENCH_ROUNDS");
+  for (int round = 0; round < (rounds ? std::atoi(rounds) : 3); ++round) {
     for (const char* whose : {round % 2 ? "theirs" : "ours", round % 2 ? "ours" : "theirs"})
       measure(whose, std::string("/") + whose);
   }
