@@ -38,7 +38,7 @@ TARGET_ROOM = {
     "anchorhold_guest": "guest-agent", "anchorhold_events": "events", "anchorhold_mounts": "mounts",
     "anchorhold_agent": "agent", "anchorhold_session": "session", "anchorhold_guest_client": "session",
     "anchorhold_cli": "cli", "anchorhold_policy": "policy", "anchorhold_vault": "vault", "anchorhold_egress": "egress",
-    "anchorhold_egress_door": "egress", "anchorhold_egressd": "egress", "anchorhold_database": "database",
+    "anchorhold_egress_door": "egress", "anchorhold_egress_fetch": "egress", "anchorhold_fetch_core": "egress", "anchorhold_egressd": "egress", "anchorhold_database": "database",
 }
 # (pattern, where it is allowed, why)
 FENCES = [

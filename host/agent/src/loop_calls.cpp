@@ -69,7 +69,8 @@ TaskRun::Step TaskRun::run_call(StoredCall& stored) {
       store_.output_file(call.number),
       [&](OutputStream stream, std::string_view bytes) { parts_.observer.tool_output(call, stream, bytes); },
       {},
-      0};
+      0,
+      parts_.web};
   auto began = parts_.clock.monotonic();
   stored.outcome = carry_out(call, find_tool(tools_, call.name), context);
   stored.outcome.duration =

@@ -13,6 +13,7 @@ ToolSet built_in_tools() {
   add_file_tools(tools);
   add_search_tools(tools);
   add_task_tools(tools);
+  add_web_tools(tools);
   return tools;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/task.h"
+#include "agent/web_access.h"
 #include "json.h"
 #include "progress.h"
 
@@ -38,6 +39,8 @@ struct ToolContext {
   // Set by the tool.
   ToolEffects effects;
   std::uint64_t output_bytes = 0;  // what is in output_file
+
+  WebAccess* web = nullptr;  // none: the task has no network
 };
 
 class Tool {
@@ -63,6 +66,7 @@ void add_shell_tools(ToolSet& tools);
 void add_file_tools(ToolSet& tools);
 void add_search_tools(ToolSet& tools);
 void add_task_tools(ToolSet& tools);
+void add_web_tools(ToolSet& tools);
 
 // A path as a model gives it: "report/a.csv" is meant below /mnt.
 std::string guest_path(std::string_view given);

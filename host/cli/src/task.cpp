@@ -14,6 +14,7 @@
 #include "commands.h"
 #include "session/file_access.h"
 #include "session/session_store.h"
+#include "session/web_access.h"
 #include "session/workspace.h"
 #include "session_door.h"
 #include "task_view.h"
@@ -212,6 +213,7 @@ Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> g
     SerialExecutor timer("task timer");
     session::SessionWorkspace workspace(**session);
     session::SessionFiles files(**session);
+    session::SessionWeb web(**session);
     TaskView view(console);
     agent::TaskParts parts{.provider = *provider,
                            .workspace = workspace,
@@ -220,7 +222,8 @@ Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> g
                            .clock = host.clock(),
                            .timer = timer,
                            .ask_user = {},
-                           .events = &(*session)->events()};
+                           .events = &(*session)->events(),
+                           .web = &web};
     if (isatty(STDIN_FILENO) && !console.json())
       parts.ask_user = [&console, &host](const std::string& question, const std::vector<std::string>& choices,
                                          std::stop_token token) {

@@ -52,6 +52,7 @@ struct Session::State {
   void begin_start();      // with the mutex held
   void start_on_worker();  // on the worker
   Result<std::unique_ptr<Guest>> make_guest();
+  Status start_way_out();
   void report(Stage stage);
   void retire(std::shared_ptr<Guest> guest, std::string_view reason, std::chrono::milliseconds grace);
   void add_variables(ExecSpec& exec);
@@ -144,6 +145,25 @@ Result<egress::DoorPolicy> Session::egress_policy() const {
   if (state_->spec.egress) return state_->spec.egress->policy;
   return fail(ErrorCode::failed_precondition, "the session has no way to the network");
 }
+Result<egress::FetchedPage> Session::fetch(const std::string& url, std::stop_token stop) {
+  WayOut* way_out = nullptr;
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->closed) return fail(ErrorCode::cancelled, "the session was ended");
+    if (!state_->spec.egress)
+      return fail(ErrorCode::failed_precondition, "the session has no way to the network");
+    way_out = state_->way_out.get();
+  }
+  if (!way_out) {
+    std::promise<Status> made;
+    auto started = made.get_future();
+    state_->worker->post([&] { made.set_value(state_->start_way_out()); });
+    ANCHORHOLD_CHECK(started.get());
+    std::lock_guard lock(state_->mutex);
+    way_out = state_->way_out.get();
+  }
+  return way_out->fetch(url, std::move(stop));
+}
 Questions& Session::questions() {
   return *state_->questions;
 }
@@ -232,6 +252,20 @@ void Session::State::start_on_worker() {
   changed.notify_all();
 }
 
+// The worker's.
+Status Session::State::start_way_out() {
+  if (!spec.egress || way_out) return {};
+  WayOutParts way_out_parts{.questions = questions,
+                            .asks = parts.asker != nullptr,
+                            .notice = parts.notice,
+                            .answered = parts.answered};
+  auto started = WayOut::start(*spec.egress, std::move(way_out_parts), events);
+  if (!started) return fail(std::move(started).error());
+  std::lock_guard lock(mutex);
+  way_out = std::move(*started);
+  return {};
+}
+
 Result<std::unique_ptr<Guest>> Session::State::make_guest() {
   // Checking the image and opening the hypervisor take about as long; a missing image is the commoner fault.
   auto image = std::async(std::launch::async, [this] { return parts.verify_image(spec.guest.image); });
@@ -248,16 +282,7 @@ Result<std::unique_ptr<Guest>> Session::State::make_guest() {
     hypervisor = std::move(*made);
     announced = false;
   }
-  if (spec.egress && !way_out) {
-    WayOutParts way_out_parts{.questions = questions,
-                              .asks = parts.asker != nullptr,
-                              .notice = parts.notice,
-                              .answered = parts.answered};
-    auto started = WayOut::start(*spec.egress, std::move(way_out_parts), events);
-    if (!started) return fail(std::move(started).error());
-    std::lock_guard lock(mutex);
-    way_out = std::move(*started);
-  }
+  if (auto started = start_way_out(); !started) return fail(std::move(started).error());
   GuestParts guest_parts{.hypervisor = *hypervisor,
                          .shares = *shares,
                          .way_out = way_out.get(),

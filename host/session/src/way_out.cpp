@@ -116,6 +116,17 @@ WayOut::~WayOut() {
   watch_.reset();
 }
 
+Result<egress::FetchedPage> WayOut::fetch(const std::string& url, std::stop_token stop) {
+  constexpr std::chrono::seconds for_the_page(60);
+  egress::FetchRequest request{.url = url};
+  request.limit = for_the_page + ask_timeout_.load();
+  egress::FetchRoute route;
+  route.adopt = [this](UniqueFd stream) { return door_->adopt(std::move(stream)); };
+  route.trust_pem = ANCHORHOLD_TRY(spec_.trust.pem());
+  route.trust_pem += door_->ca_certificate_pem();
+  return egress::fetch_page(request, route, std::move(stop));
+}
+
 void WayOut::adopt(UniqueFd stream) {
   if (auto status = door_->adopt(std::move(stream)); !status) log_warning(status.error().message);
 }

@@ -13,6 +13,7 @@
 
 #include "base/executor.h"
 #include "base/id.h"
+#include "egress/fetch.h"
 #include "question_desk.h"
 #include "rules_watch.h"
 #include "session/egress.h"
@@ -43,6 +44,8 @@ class WayOut {
   std::map<std::string, std::string> variables() const;
   // What is in force now, with the session's answers.
   egress::DoorPolicy policy() const { return door_->policy(); }
+  // One page of the web through the same door. From any thread.
+  Result<egress::FetchedPage> fetch(const std::string& url, std::stop_token stop);
   // A connection of the guest; closed when it cannot be served.
   void adopt(UniqueFd stream);
   // The guest offers its programs the way out, and trusts the session's authority, also a later one. Until

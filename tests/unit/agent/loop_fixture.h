@@ -117,7 +117,8 @@ class LoopTest : public testing::Test {
 
   TaskOutcome run(Provider& provider, std::stop_token stop = {}) {
     if (!task_) make_task();
-    TaskParts parts{provider, workspace_, files_, observer_, clock_, timer_, ask_user_, warm_up_, &events_};
+    TaskParts parts{provider, workspace_, files_,   observer_, clock_,
+                    timer_,   ask_user_,  warm_up_, &events_,  web_};
     auto outcome = run_task(*task_, parts, std::move(stop));
     EXPECT_TRUE(outcome) << outcome.error().message;
     return outcome ? *outcome : TaskOutcome{TaskEnd::failed, "", "", "", {}, {}, 0};
@@ -144,6 +145,7 @@ class LoopTest : public testing::Test {
   RecordedEvents events_;
   AskUser ask_user_;
   WarmUp warm_up_ = WarmUp::at_first_sign;
+  WebAccess* web_ = nullptr;
 };
 
 }  // namespace anchorhold::agent

@@ -95,6 +95,48 @@ TEST_F(ToolsTest, list) {
   EXPECT_THAT(text("list", R"({"path":"/mnt/source"})"), HasSubstr("only the first 500"));
 }
 
+class FakeWeb : public WebAccess {
+ public:
+  Result<WebPage> fetch(const std::string& url, std::stop_token) override {
+    if (url == "https://denied.example/")
+      return fail(ErrorCode::permission_denied, "no rule names denied.example:443");
+    WebPage page{.url = url,
+                 .status = url.ends_with("/missing") ? 404u : 200u,
+                 .type = "text/html",
+                 .title = "T",
+                 .text = ""};
+    if (url.ends_with("/long"))
+      for (int i = 0; i < 10'000; ++i) page.text += "line " + std::to_string(i) + "\n";
+    else
+      page.text = "the text";
+    return page;
+  }
+};
+
+TEST_F(ToolsTest, fetch_url) {
+  EXPECT_EQ(text("fetch_url", R"({"url":"https://a.example/"})"), "this task has no way to the network");
+  FakeWeb web;
+  web_ = &web;
+  EXPECT_EQ(text("fetch_url", R"({"url":"https://a.example/"})"),
+            "https://a.example/ (HTTP 200, text/html)\nTitle: T\n\nthe text");
+  EXPECT_THAT(text("fetch_url", R"({"url":"https://a.example/missing"})"), HasSubstr("HTTP 404"));
+  EXPECT_EQ(text("fetch_url", R"({"url":"https://denied.example/"})"), "no rule names denied.example:443");
+  std::string gathered, note = "[the text has 98890 bytes; go on with offset ";
+  std::size_t offset = 0;
+  for (int steps = 0; steps < 20; ++steps) {
+    std::string part =
+        text("fetch_url", R"({"url":"https://a.example/long","offset":)" + std::to_string(offset) + "}");
+    part.erase(0, part.find("\n\n") + 2);
+    auto more = part.find("\n" + note);
+    gathered += part.substr(0, more);
+    if (more == part.npos) break;
+    offset = std::stoul(part.substr(more + 1 + note.size()));
+  }
+  EXPECT_EQ(gathered, web.fetch("https://a.example/long", {})->text);
+  EXPECT_THAT(text("fetch_url", R"({"url":"https://a.example/","offset":9})"),
+              HasSubstr("fewer than the offset"));
+}
+
 TEST_F(ToolsTest, glob) {
   files_.put("/mnt/report/a.csv", "");
   files_.put("/mnt/report/x/b.csv", "");

@@ -13,6 +13,7 @@
 #include "agent/file_access.h"
 #include "agent/message.h"
 #include "agent/provider.h"
+#include "agent/web_access.h"
 #include "agent/workspace.h"
 #include "base/clock.h"
 #include "base/executor.h"
@@ -159,6 +160,7 @@ struct TaskParts {
   // shell tool.
   WarmUp warm_up = WarmUp::at_start;
   events::EventSink* events = nullptr;  // tool calls and model calls are recorded here; none: nowhere
+  WebAccess* web = nullptr;             // none: fetch_url says that there is no network
 };
 
 class StoredTask;  // agent/task_store.h

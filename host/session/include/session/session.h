@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/id.h"
+#include "egress/fetch.h"
 #include "mounts/access.h"
 #include "mounts/grant.h"
 #include "mounts/share.h"
@@ -75,6 +76,9 @@ class Session {
   const mounts::FileAccess& files() const;
   // What it may reach now, with the answers that were given in it. failed_precondition: it has no network.
   Result<egress::DoorPolicy> egress_policy() const;
+  // One page of the web, decided as the guest's requests are; needs no guest. failed_precondition: no
+  // network.
+  Result<egress::FetchedPage> fetch(const std::string& url, std::stop_token stop = {});
   // That wait for a person just now.
   Questions& questions();
   // Has session.id and task.id in it.
