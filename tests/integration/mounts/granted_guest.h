@@ -26,8 +26,9 @@ struct Said {
 
 class GrantedGuest {
  public:
-  // Folders with these names and modes are made and granted.
-  static std::unique_ptr<GrantedGuest> boot(const std::vector<std::pair<std::string, Mode>>& folders) {
+  // Folders with these names and modes are made and granted, and one that is there already, to read.
+  static std::unique_ptr<GrantedGuest> boot(const std::vector<std::pair<std::string, Mode>>& folders,
+                                            const std::filesystem::path& to_read = {}) {
     auto made = std::make_unique<GrantedGuest>();
     anchorhold::testing::RealGuestOptions options;
     auto rules = GrantRules::current();
@@ -39,26 +40,45 @@ class GrantedGuest {
       if (!grant) return failed(grant.error());
       options.grants.push_back(std::move(*grant));
     }
+    if (!to_read.empty()) {
+      auto grant = resolve_grant(to_read, Mode::ro, options.grants, *rules);
+      if (!grant) return failed(grant.error());
+      options.grants.push_back(std::move(*grant));
+    }
     auto guest = anchorhold::testing::RealGuest::boot(std::move(options));
     if (!guest) return failed(guest.error());
     made->guest_ = std::move(*guest);
+    made->ledgers_ = *state_directory() / "ledgers" / made->guest_->session().id().value();
     return made;
   }
+
+  ~GrantedGuest() {
+    end();
+    std::error_code ignored;
+    std::filesystem::remove_all(ledgers_, ignored);
+  }
+  // The session ends, and its guest with it; what the keepers noted is there.
+  void end() { guest_.reset(); }
+  const std::filesystem::path& ledgers() const { return ledgers_; }
 
   std::filesystem::path folder(const std::string& name) const { return directory_.path() / name; }
 
   session::GuestClient& client() { return guest_->client(); }
-  // Where the keeper of a granted folder keeps what was there before.
-  std::filesystem::path ledger(const std::string& name) const {
-    return *state_directory() / "ledgers" / guest_->session().id().value() / name / "ledger";
+  // One more, while it runs.
+  void grant(const std::filesystem::path& path, Mode mode) {
+    auto granted = guest_->session().grant(path, mode);
+    EXPECT_TRUE(granted) << granted.error().message;
   }
+  // Where the keeper of a granted folder keeps what was there before.
+  std::filesystem::path ledger(const std::string& name) const { return ledgers_ / name / "ledger"; }
 
   // SIGKILL to one of the programs that serve this guest, by its name.
   void kill_process(const std::string& name) {
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
       int pid = std::atoi(entry.path().filename().c_str());
-      if (pid <= 1 || std::filesystem::read_symlink(entry.path() / "exe", ignored).filename() != name) continue;
+      if (pid <= 1 || std::filesystem::read_symlink(entry.path() / "exe", ignored).filename() != name)
+        continue;
       std::ifstream in(entry.path() / "stat");
       std::string text(std::istreambuf_iterator<char>(in), {});
       auto behind = text.rfind(") ");  // pid (name) state parent
@@ -106,6 +126,7 @@ class GrantedGuest {
   }
 
   TemporaryDirectory directory_ = *TemporaryDirectory::create("anchorhold-mounts-guest");
+  std::filesystem::path ledgers_;
   std::unique_ptr<anchorhold::testing::RealGuest> guest_;
 };
 
