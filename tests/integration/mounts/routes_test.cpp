@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <thread>
 
@@ -108,9 +109,9 @@ TEST_F(Routes, OldThingsStayOrAreKeptInRwNoDelete) {
 }
 
 TEST_F(Routes, TheCallsOfPosixAnswerAsTheyShould) {
-  auto said = guest_->run("mkdir /mnt/work/posix; cd /mnt/work/posix; python3 - <<'EOF'\n" +
-                              std::string(posix_table) + "EOF",
-                          "root");
+  auto said = guest_->run(
+      "mkdir /mnt/work/posix; cd /mnt/work/posix; python3 - <<'EOF'\n" + std::string(posix_table) + "EOF",
+      "root");
   EXPECT_EQ(said.status, 0);
   EXPECT_EQ(said.output, "");
 }
@@ -172,6 +173,74 @@ TEST_F(Routes, PipesOfTheHostAreNotOpenedAndNoneAreMade) {
   EXPECT_FALSE(fs::exists(folder / "door"));
 }
 
+// Another part of the same file system, bound into the folder: listed and nothing else. Who knew the folder
+// before goes on in it, beneath what was mounted over it.
+TEST_F(Routes, WhatIsMountedInsideIsNotReached) {
+  auto folder = guest_->folder("work");
+  fs::path elsewhere = folder.parent_path() / "elsewhere";
+  for (const auto& made : {elsewhere, folder / "bound", folder / "known"}) fs::create_directory(made);
+  std::ofstream(elsewhere / "secret") << "as it was";
+  if (geteuid() != 0 || mount(elsewhere.c_str(), (folder / "bound").c_str(), nullptr, MS_BIND, nullptr) != 0)
+    GTEST_SKIP() << "no right to mount here: mounts inside are not tested";
+  EXPECT_EQ(guest_->run("cd /mnt/work/known && touch mine && ls").output, "mine\n");
+  EXPECT_EQ(mount(elsewhere.c_str(), (folder / "known").c_str(), nullptr, MS_BIND, nullptr), 0);
+  auto said = guest_->run(
+      "cd /mnt/work; ls | grep -c -x -e bound -e known; for name in bound known; do cat $name/secret; "
+      "echo x > $name/secret; echo x > $name/new; rm -f $name/secret; done 2>/dev/null",
+      "root");
+  EXPECT_EQ(said.output, "2\n");
+  EXPECT_EQ(text_of(elsewhere / "secret"), "as it was");
+  EXPECT_EQ(std::distance(fs::directory_iterator(elsewhere), {}), 1);
+  for (const char* name : {"known", "bound"}) EXPECT_EQ(umount2((folder / name).c_str(), MNT_DETACH), 0);
+  EXPECT_TRUE(fs::exists(folder / "known/mine"));
+}
+
+// A disk of its own: full, and then taken away, while the guest uses it.
+TEST_F(Routes, TheDiskOfAFolderIsFullAndThenGone) {
+  fs::path disk = guest_->folder("work").parent_path() / "disk";
+  fs::create_directory(disk);
+  if (geteuid() != 0 || mount("none", disk.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "size=1m") != 0)
+    GTEST_SKIP() << "no right to mount here: a full disk is not tested";
+  std::ofstream(disk / "old") << "old content";
+  guest_->grant(disk, Mode::rw_no_delete);
+  auto said = guest_->run(
+      "cd /mnt/disk; head -c 2M /dev/zero > large; echo $?; python3 -c '\nimport os, mmap\n"
+      "file = open(\"hole\", \"w+b\"); file.truncate(4096)\n"
+      "try: os.posix_fallocate(file.fileno(), 0, 1 << 20)\nexcept OSError as error: print(error.strerror)'; "
+      "echo changed 2>/dev/null > old; rm large; echo room > small; cat small");
+  EXPECT_NE(said.output.find("No space left on device"), std::string::npos) << said.output;
+  EXPECT_TRUE(said.output.ends_with("1\nNo space left on device\nroom\n")) << said.output;
+  auto kept = contents_beneath(guest_->ledger("disk") / "kept");
+  EXPECT_TRUE(kept.contains("old content") || text_of(disk / "old") == "old content");
+  EXPECT_EQ(umount2(disk.c_str(), MNT_DETACH), 0);
+  said =
+      guest_->run("cd /mnt/disk && timeout 60 cat small; timeout 60 sh -c 'echo more > after'; echo alive");
+  EXPECT_TRUE(said.output.ends_with("alive\n")) << said.output;
+  EXPECT_TRUE(fs::is_empty(disk)) << "nothing of it comes to what is in its place now";
+  EXPECT_EQ(guest_->run("cat /mnt/keep/before.txt").output, "as it was\n");
+}
+
+TEST_F(Routes, WhatTheHostPermitsHoldsInTheGuest) {
+  auto folder = guest_->folder("work");
+  fs::create_directory(folder / "private");
+  for (const char* name : {"private/file", "closed"}) std::ofstream(folder / name) << "text";
+  auto tries = [&](const std::string& expected) {
+    // Until the guest was told, it may go on with what it knows.
+    const std::string script =
+        "cd /mnt/work; for i in $(seq 100); do said=$(cat closed private/file 2>/dev/null; echo; (echo x >> "
+        "closed) 2>/dev/null && echo written); test \"$said\" = \"$(printf '" +
+        expected + "')\" && break; sleep 0.2; done; echo \"$said\"";
+    return guest_->run(script).output;
+  };
+  fs::permissions(folder / "closed", fs::perms::none);
+  fs::permissions(folder / "private", fs::perms::none);
+  EXPECT_EQ(tries("\\n"), "\n");
+  fs::permissions(folder / "closed", fs::perms::owner_read);
+  fs::permissions(folder / "private", fs::perms::owner_all);
+  EXPECT_EQ(tries("texttext\\n"), "texttext\n");
+  EXPECT_EQ(text_of(folder / "closed"), "text");
+}
+
 // The host swaps a folder for a symlink that leads out, and back, while root in the guest works beneath the
 // name.
 TEST_F(Routes, AFolderSwappedForASymlinkLeadsNowhere) {
@@ -217,8 +286,9 @@ TEST_F(Routes, ZTheGrantedFolderIsReplacedAndRemovedInUse) {
   EXPECT_EQ(guest_->run("cat /mnt/work/here; echo more >> /mnt/work/made").output, "granted");
   EXPECT_EQ(text_of(away / "made"), "more\n");
   fs::remove_all(away);
-  auto said = guest_->run("cd /mnt/work; timeout 20 sh -c 'echo x > lost' 2>/dev/null && echo written; "
-                          "timeout 20 cat here 2>/dev/null && echo read; echo alive");
+  auto said = guest_->run(
+      "cd /mnt/work; timeout 20 sh -c 'echo x > lost' 2>/dev/null && echo written; "
+      "timeout 20 cat here 2>/dev/null && echo read; echo alive");
   EXPECT_EQ(said.output, "alive\n");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
   // The keeper is killed in the middle: the guest ends, and says why.
