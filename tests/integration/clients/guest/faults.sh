@@ -5,7 +5,7 @@ bytes=$1
 try() { printf '%s: %s\n' "$1" "$("${@:2}" 2>&1 | tr '\n' ' ')"; }
 now() { echo "now $1"; read -r _; }
 code() { curl -s --http1.1 -o /dev/null -w '%{http_code}' "$@"; echo " exit $?"; }
-in_the_year() { date -s "@$(($(date +%s) + $1 * 3600))" > /dev/null; curl -sS https://open.test/hello; date -s "@$(($(date +%s) - $1 * 3600))" > /dev/null; }
+with_clock() { date -s "@$(($(date +%s) + $1 * 3600))" > /dev/null; curl -sS https://open.test/hello; date -s "@$(($(date +%s) - $1 * 3600))" > /dev/null; }
 many='import resource, socket, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (65536, 65536))
 def dial(i):
@@ -52,8 +52,8 @@ try "another's, opened" code https://wrong.open.test/hello
 try "IPv6 only" curl -sS https://six.site.test/hello
 try "no name server" code http://silent.site.test/hello
 try "redirect to a denied host" code -L https://open.test/away
-try "clock behind" in_the_year -7
-try "clock ahead" in_the_year 7
+try "clock behind" with_clock -7
+try "clock ahead" with_clock 7
 try "half-closed" python3 -c "$half"
 try "slow head" python3 -c "$slow"
 now "at rest"
