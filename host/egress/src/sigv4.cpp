@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view scheme = "AWS4-HMAC-SHA256";
 constexpr std::string_view terminator = "aws4_request";
 constexpr std::string_view empty_hash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-constexpr std::size_t key_bytes = 32, max_part = 128, max_headers = 100;
+constexpr std::size_t key_bytes = 32, max_part = 128, max_headers = max_fields + 8;
 
 const unsigned char* bytes_of(std::string_view text) {
   return reinterpret_cast<const unsigned char*>(text.data());
@@ -49,6 +49,15 @@ bool is_part(std::string_view text) {
   return !text.empty() && text.size() <= max_part && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
            c == '_' || c == '.' || c == '+' || c == '=';
+  });
+}
+
+// RFC 9110 5.6.2; how long it is, the head's limit says.
+bool is_header_name(std::string_view text) {
+  constexpr std::string_view others = "!#$%&'*+-.^_`|~";
+  return !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           others.find(c) != std::string_view::npos;
   });
 }
 
@@ -238,7 +247,7 @@ Result<std::optional<SigV4Authorization>> parse_sigv4(std::string_view value) {
   parsed.access_key_id = credential->substr(0, slash);
   parsed.scope = ANCHORHOLD_TRY(SigV4Scope::parse(credential->substr(slash + 1)));
   for (std::string_view name : split(*headers, ';')) {
-    if (!is_part(name) || parsed.signed_headers.size() >= max_headers)
+    if (!is_header_name(name) || parsed.signed_headers.size() >= max_headers)
       return malformed("no proper list of headers");
     parsed.signed_headers.push_back(lower(name));
   }
