@@ -9,6 +9,7 @@ namespace {
 
 const std::string api_secret = "sk-real-secret-of-the-person-4711";
 const std::string git_secret = "ghp-real-secret-for-the-repository";
+const std::string aws_secret = "aws-real-secret-access-key-of-0815";
 
 class NetworkCredentialTest : public CliTest {
  protected:
@@ -30,14 +31,16 @@ class NetworkCredentialTest : public CliTest {
          "-addext basicConstraints=critical,CA:TRUE -keyout ca.key -out ca.pem 2>/dev/null; "
          "openssl req -newkey rsa:2048 -nodes -subj /CN=site.test -keyout key.pem -out request.pem "
          "2>/dev/null; "
-         "printf 'subjectAltName=DNS:api.site.test,DNS:git.site.test,DNS:other.site.test' > names; "
+         "printf 'subjectAltName=DNS:api.site.test,DNS:git.site.test,DNS:s3.site.test,DNS:other.site.test' > "
+         "names; "
          "openssl x509 -req -days 2 -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -extfile names "
          "-out leaf.pem 2>/dev/null; cat leaf.pem key.pem > tls.pem; printf %s \"$2\" > git-secret; "
+         "printf %s \"$3\" > aws-secret; "
          "git init -q work; cd work; echo from git > file; git add file; git -c user.name=t -c "
          "user.email=t@t "
          "commit -qm x; git clone -q --bare . ../site/repository.git; cd ../site/repository.git; "
          "git update-server-info",
-         "sh", bed_.string(), git_secret});
+         "sh", bed_.string(), git_secret, aws_secret});
     running.close_input();
     auto made = running.finish();
     ASSERT_EQ(made.status, 0) << made.err;
@@ -50,13 +53,20 @@ class NetworkCredentialTest : public CliTest {
     write_text(home() / "config/anchorhold/config.toml",
                "[egress]\ndefault = \"deny\"\nextra_ca = [\"" + (bed_ / "ca.pem").string() + "\"]\n" +
                    rule("api", "credential = \"example\"") + rule("git", "credential = \"repo\"") +
-                   rule("other", "methods = [\"GET\", \"POST\"]"));
+                   rule("s3", "credential = \"storage\"") + rule("other", "methods = [\"GET\", \"POST\"]"));
     ASSERT_EQ(run({"credential", "add", "example", "--variable", "EXAMPLE_TOKEN"}, api_secret).status, 0);
     ASSERT_EQ(run({"credential", "add", "repo", "--kind", "git"}, git_secret).status, 0);
+    ASSERT_EQ(run({"credential", "add", "storage", "--kind", "aws-sigv4", "--user", "AKIAOFTHEPERSON0",
+                   "--region", "eu-central-1"},
+                  aws_secret)
+                  .status,
+              0);
   }
   static std::string reversed(std::string text) { return {text.rbegin(), text.rend()}; }
   static bool holds_a_secret(const std::string& text) {
-    return text.find(api_secret) != std::string::npos || text.find(git_secret) != std::string::npos;
+    for (const auto& secret : {api_secret, git_secret, aws_secret})
+      if (text.find(secret) != std::string::npos) return true;
+    return false;
   }
   static std::string line_of(const std::string& out, const std::string& name) {
     auto at = out.find("\n" + name + ": ");
@@ -75,9 +85,9 @@ TEST_F(NetworkCredentialTest, TheSecretIsSeenByTheServerAndByNobodyElse) {
   configure();
   auto scripts = folder("scripts");
   std::filesystem::copy_file(beside("credentials_in_guest"), scripts / "in_guest");
-  auto running =
-      start_in_bed({program(), "run", "-v", "--image", image_, "--ro", scripts.string(), "--user", "root",
-                    "--", "bash", "/mnt/scripts/in_guest", reversed(api_secret), reversed(git_secret)});
+  auto running = start_in_bed({program(), "run", "-v", "--image", image_, "--ro", scripts.string(), "--user",
+                               "root", "--", "bash", "/mnt/scripts/in_guest", reversed(api_secret),
+                               reversed(git_secret), reversed(aws_secret)});
   running.read_until("looked\n");
   // While everything runs: no command line and no environment on the host has a secret in it.
   auto processes = processes_of_this_test();
@@ -94,11 +104,25 @@ TEST_F(NetworkCredentialTest, TheSecretIsSeenByTheServerAndByNobodyElse) {
   EXPECT_NE(line_of(out, "with-token").find(stars), std::string::npos) << out;
   EXPECT_NE(line_of(out, "body").find("some text"), std::string::npos) << out;
   const std::pair<const char*, const char*> table[] = {
-      {"bare", "200"},           {"planted-header", "401"},   {"planted-basic", "401"},
-      {"planted-query", "401"},  {"planted-cookie", "401"},   {"planted-second", "401"},
-      {"without", "401"},        {"elsewhere-header", "403"}, {"elsewhere-query", "403"},
-      {"elsewhere-body", "403"}, {"elsewhere-clean", "200"},  {"clone", ""},
-      {"cloned", "from git "},   {"same-token", ""},          {"memory", "found 0 in much "},
+      {"bare", "200"},
+      {"planted-header", "401"},
+      {"planted-basic", "401"},
+      {"planted-query", "401"},
+      {"planted-cookie", "401"},
+      {"planted-second", "401"},
+      {"without", "401"},
+      {"elsewhere-header", "403"},
+      {"elsewhere-query", "403"},
+      {"elsewhere-body", "403"},
+      {"elsewhere-clean", "200"},
+      {"clone", ""},
+      {"cloned", "from git "},
+      {"same-token", ""},
+      {"aws-get", "AKIAOFTHEPERSON0 good"},
+      {"aws-put", "AKIAOFTHEPERSON0 good"},
+      {"aws-region", "403"},
+      {"aws-planted", "401"},
+      {"memory", "found 0 in much "},
   };
   for (const auto& [name, result] : table) EXPECT_EQ(line_of(out, name), result) << name << "\n" << out;
 
