@@ -37,7 +37,6 @@ class EgressReload : public EgressBed {
     ASSERT_TRUE(person) << person.error().message;
     policy::apply(*person, spec.policy.rules);
     spec.resolver.servers = {"44.128.0.53"};
-    spec.trust.system = false;
     spec.trust.extra_ca = {file("ca.pem", authority().pem())};
     session::WayOutParts parts;
     parts.questions = std::make_shared<session::QuestionDesk>(SessionId("s"), nullptr, sink());
@@ -63,7 +62,9 @@ class EgressReload : public EgressBed {
     Wire wire(std::move(ours));
     auto target = fmt::format("{}:{}", host, port);
     wire.write("CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n\r\n");
-    status = wire.read_until("\r\n\r\n").substr(9, 3);
+    // One that is being decided when the rules change is cut without a word.
+    auto said = wire.read_until("\r\n\r\n");
+    status = said.size() < 12 ? "cut" : said.substr(9, 3);
     return wire;
   }
   std::string status_of(const std::string& host) {
@@ -98,12 +99,12 @@ TEST_F(EgressReload, AChangeCutsWhatItDoesNotAllowAndABrokenFileEverything) {
   std::string status;
   Wire open = connect_to("44.128.1.1", status);
   ASSERT_EQ(status, "200");
-  EXPECT_EQ(status_of("44.128.1.2"), "403");
+  becomes("44.128.1.2", "403");
 
   replace(text(rule_text("44.128.1.2", "allow")));
   EXPECT_EQ(open.read_all(), "");
   ASSERT_TRUE(sink().wait_for("anchorhold.egress.deny", "egress.cut=true"));
-  EXPECT_EQ(status_of("44.128.1.1"), "403");
+  becomes("44.128.1.1", "403");
   Wire other = connect_to("44.128.1.2", status);
   ASSERT_EQ(status, "200");
 
@@ -112,10 +113,10 @@ TEST_F(EgressReload, AChangeCutsWhatItDoesNotAllowAndABrokenFileEverything) {
   EXPECT_EQ(other.read_all(), "");
   auto event = sink().wait_for("anchorhold.policy.reject", "config.toml:9");
   ASSERT_TRUE(event) << ::testing::PrintToString(sink().all());
-  EXPECT_EQ(status_of("44.128.1.2"), "403");
+  becomes("44.128.1.2", "403");
   replace(good);
   becomes("44.128.1.1", "200");
-  EXPECT_EQ(status_of("44.128.1.2"), "403");
+  becomes("44.128.1.2", "403");
   EXPECT_THAT(notices(), HasSubstr("config.toml:9"));
   EXPECT_THAT(notices(), HasSubstr("understood again"));
 
@@ -178,7 +179,7 @@ TEST_F(EgressReload, NothingIsAllowedByATextThatNeverWas) {
   becomes("44.128.1.3", "403");
   replace(two);
   becomes("44.128.1.3", "200");
-  EXPECT_EQ(status_of("44.128.1.2"), "403");
+  becomes("44.128.1.2", "403");
 }
 
 }  // namespace
