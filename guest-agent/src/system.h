@@ -23,7 +23,8 @@ class System {
   virtual Result<std::string> mount_share(const wire::MountRequest& request) = 0;
   virtual Status unmount_share(const std::string& name, bool detach) = 0;
   virtual Status announce(const wire::AnnounceRequest& request) = 0;
-  // From now on programs of the guest reach the host's egress port and trust this authority (PEM). Again: another authority. Gives back what the environment of commands needs. Blocks.
+  // From now on programs of the guest reach the host's egress port and trust this authority (PEM). Again:
+  // another authority. Gives back what the environment of commands needs. Blocks.
   virtual Result<std::map<std::string, std::string>> configure_network(const std::string& authority_pem) = 0;
   // Unmounts what can be unmounted and writes back the rest. Blocks.
   virtual void write_back() = 0;

@@ -1,5 +1,5 @@
-// Reports come from processes that may have been taken over, answers go to them: whatever is sent is refused or
-// is the same after a round trip.
+// Reports come from processes that may have been taken over, answers go to them: whatever is sent is refused
+// or is the same after a round trip.
 #include <cstdint>
 #include <cstdlib>
 #include <span>

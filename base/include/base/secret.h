@@ -35,8 +35,8 @@ class Secret {
   std::size_t size_ = 0;
 };
 
-// Overwrites in a way the compiler keeps; of a text also what lies between its size and its capacity, where an
-// earlier, longer value may have been.
+// Overwrites in a way the compiler keeps; of a text also what lies between its size and its capacity, where
+// an earlier, longer value may have been.
 void wipe(std::string& bytes);
 void wipe(char* bytes, std::size_t size);
 

@@ -73,7 +73,8 @@ RequestJudgement judge_inner_request(const RequestHead& head, const RequestConte
       judgement = refused(std::move(provenance.reason), true);
       judgement.foreign_credential = true;
       if (form) judgement.status = 401;
-      // A client that knows a name and a password shows them once it is asked to; nobody planted anything yet.
+      // A client that knows a name and a password shows them once it is asked to; nobody planted anything
+      // yet.
       if (provenance.missing && form->kind == CredentialForm::Kind::basic) {
         judgement.challenge = true;
         judgement.violation = judgement.foreign_credential = false;

@@ -1,4 +1,5 @@
-// Letters without regard to their case, as HTTP compares them (RFC 9110 5.1): ASCII only, whatever the locale is.
+// Letters without regard to their case, as HTTP compares them (RFC 9110 5.1): ASCII only, whatever the locale
+// is.
 #pragma once
 
 #include <algorithm>

@@ -81,8 +81,8 @@ Status Share::State::start_keeper() {
   ANCHORHOLD_CHECK(make_directories(ledger, 0700));
   auto program = ANCHORHOLD_TRY(own_program("anchorhold-keeper"));
   SpawnSpec spawn;
-  spawn.argv = {program.string(), "--ledger", std::filesystem::absolute(ledger).string(),
-                "--clients", std::to_string(keeper_clients)};
+  spawn.argv = {program.string(), "--ledger", std::filesystem::absolute(ledger).string(), "--clients",
+                std::to_string(keeper_clients)};
   add_common_arguments(spawn.argv, name, mode, only_file, spec);
   if (spec.ledger_quota != 0)
     spawn.argv.insert(spawn.argv.end(), {"--quota", std::to_string(spec.ledger_quota)});

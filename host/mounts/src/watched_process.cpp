@@ -147,7 +147,8 @@ bool WatchedProcess::State::take_report() {
   }
   if (auto suppressed = throttle.take_suppressed(); suppressed > 0)
     notify({.kind = ShareNotice::Kind::suppressed, .report = {.lost = suppressed}});
-  auto kind = (*report)->kind == ReportKind::question ? ShareNotice::Kind::question : ShareNotice::Kind::report;
+  auto kind =
+      (*report)->kind == ReportKind::question ? ShareNotice::Kind::question : ShareNotice::Kind::report;
   notify({.kind = kind, .report = std::move(**report)});
   return true;
 }

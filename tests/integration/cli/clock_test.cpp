@@ -43,7 +43,8 @@ TEST_F(ClockTest, TheGuestFollowsAClockThatIsSetAndRunsOnTheHardware) {
   const Layout layout{pattern};
   using std::filesystem::copy_options;
   std::filesystem::copy(ANCHORHOLD_PROGRAM_DIR, layout.path / "bin");
-  std::filesystem::copy_file(ANCHORHOLD_SOURCE_DIR "/tests/integration/cli/clock_step.sh", layout.path / "step");
+  std::filesystem::copy_file(ANCHORHOLD_SOURCE_DIR "/tests/integration/cli/clock_step.sh",
+                             layout.path / "step");
   const auto store = home() / "cache/anchorhold/images", laid_out = layout.path / "cache/anchorhold/images";
   const auto image = std::filesystem::path("images") / image_;
   std::filesystem::create_directories(laid_out / image);

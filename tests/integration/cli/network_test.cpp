@@ -189,8 +189,8 @@ TEST_F(NetworkTest, ATaskReadsPagesOfTheWebAsItsGuestMay) {
   auto model = script({{fetch("http://site.test/page.html"), fetch("http://other.test/"),
                         fetch("http://site.test/image.png"), fetch("http://169.254.169.254/")},
                        {words("Done.")}});
-  auto running = start_in_bed({program(), "task", "--image", "no-such-image", "--allow", "site.test:80", "--json",
-                               "--model", model, "What does one cost?"});
+  auto running = start_in_bed({program(), "task", "--image", "no-such-image", "--allow", "site.test:80",
+                               "--json", "--model", model, "What does one cost?"});
   running.close_input();
   auto outcome = running.finish();
   EXPECT_EQ(outcome.status, 0) << outcome.err;

@@ -120,8 +120,8 @@ TEST(Tools, every_schema_is_an_object_s_and_every_name_is_taken_by_the_services)
     EXPECT_FALSE(spec.description.empty());
   }
   EXPECT_THAT(names, testing::UnorderedElementsAre("shell", "shell_job", "read_output", "read_file",
-                                                   "write_file", "edit_file", "list", "glob", "grep", "fetch_url", "plan",
-                                                   "ask_user", "deliver"));
+                                                   "write_file", "edit_file", "list", "glob", "grep",
+                                                   "fetch_url", "plan", "ask_user", "deliver"));
 }
 
 class Captured : public testing::Test {

@@ -1,5 +1,5 @@
-// A disk that is full, beneath the granted folder or beneath the ledger: the client is told, and everything that
-// was there before is still there or kept.
+// A disk that is full, beneath the granted folder or beneath the ledger: the client is told, and everything
+// that was there before is still there or kept.
 #include <cerrno>
 #include <sys/mount.h>
 
@@ -89,7 +89,8 @@ TEST_F(FullDisk, BeneathTheLedger) {
 
 TEST_F(FullDisk, BeneathTheLedgerToTheLastByte) {
   if (!make_small(ledger_, "size=4m")) GTEST_SKIP() << "no right to mount here: a full ledger is not tested";
-  for (int i = 0; i < 40; ++i) write_text(grant_ / ("old" + std::to_string(i)), "precious " + std::to_string(i));
+  for (int i = 0; i < 40; ++i)
+    write_text(grant_ / ("old" + std::to_string(i)), "precious " + std::to_string(i));
   start(Mode::rw);
   fill(ledger_);
   int refused = 0;

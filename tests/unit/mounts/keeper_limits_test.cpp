@@ -258,7 +258,8 @@ TEST(Placeholders, AreKnownByNameAndByWhatIsSaidOfThem) {
   EXPECT_EQ(placeholder_by_attribute("user.openvfs.data", "\xa5state"), "");
   auto bits = [](std::uint32_t value) { return std::string(reinterpret_cast<char*>(&value), sizeof value); };
   for (std::uint32_t mark : {0x1000u, 0x40000u, 0x400000u})
-    EXPECT_EQ(placeholder_by_attribute("system.ntfs_attrib", bits(0x20 | mark)), "a cloud's client for Windows");
+    EXPECT_EQ(placeholder_by_attribute("system.ntfs_attrib", bits(0x20 | mark)),
+              "a cloud's client for Windows");
   EXPECT_EQ(placeholder_by_attribute("system.ntfs_attrib", bits(0x20)), "");
   EXPECT_EQ(placeholder_by_attribute("user.cifs.dosattrib", "abc"), "");
 }
@@ -268,8 +269,7 @@ std::string mode_name(const ::testing::TestParamInfo<Mode>& mode) {
 }
 
 class Clouds : public KeeperTest, public ::testing::WithParamInterface<Mode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, Clouds, ::testing::Values(Mode::rw, Mode::rw_no_delete),
-                         mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, Clouds, ::testing::Values(Mode::rw, Mode::rw_no_delete), mode_name);
 
 TEST_P(Clouds, PlaceholdersAreNeitherWrittenNorReplacedNorRemoved) {
   write_text(grant_ / "report.odt.nextcloud", " ");
@@ -299,8 +299,7 @@ TEST_P(Clouds, PlaceholdersAreNeitherWrittenNorReplacedNorRemoved) {
 }
 
 class OwnHidden : public Clouds {};
-INSTANTIATE_TEST_SUITE_P(Modes, OwnHidden, ::testing::Values(Mode::rw, Mode::rw_no_delete),
-                         mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, OwnHidden, ::testing::Values(Mode::rw, Mode::rw_no_delete), mode_name);
 
 TEST_P(OwnHidden, TheSessionsOwnInItsOwnFolders) {
   write_text(grant_ / ".env", "TOKEN=1");
@@ -338,7 +337,8 @@ TEST_P(OwnHidden, TheSessionsOwnInItsOwnFolders) {
   EXPECT_EQ(open_write("node_modules/host.key").error, EACCES);
   EXPECT_EQ(unlink("node_modules", "host.key").error, EACCES);
   EXPECT_EQ(create("node_modules", "host.key", 0).error, EACCES);
-  EXPECT_EQ(rename("node_modules", "id_own", "node_modules", "host.key", rename_flag::exchange).error, EACCES);
+  EXPECT_EQ(rename("node_modules", "id_own", "node_modules", "host.key", rename_flag::exchange).error,
+            EACCES);
   EXPECT_EQ(read_text(grant_ / "node_modules/host.key"), "secret");
   // All of the session's own can be removed again.
   EXPECT_EQ(unlink("node_modules/.aws", "other.pem").error, 0);

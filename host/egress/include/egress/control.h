@@ -91,8 +91,8 @@ struct EventReport {
   std::string git_repository{};  // of a request of Git
   std::string git_operation{};   // "fetch", "push", "lfs"
   std::string git_refs{};        // of a push: what it does to which
-  bool violation = false;  // a boundary: what no well-behaved guest does
-  bool cut = false;        // an open connection was ended
+  bool violation = false;        // a boundary: what no well-behaved guest does
+  bool cut = false;              // an open connection was ended
 };
 
 // Everything the process decides by.
@@ -113,8 +113,8 @@ std::string encode_question(const Question& question);
 Result<Question> parse_question(std::uint64_t id, std::string_view payload);
 std::string encode_secret_request(const SecretRequest& request);
 Result<SecretRequest> parse_secret_request(std::uint64_t id, std::string_view payload);
-// The rules alone, as JSON: lists "managed", "user", "session", "answers", "kept" of rules (with "source"), and
-// "managed_floor", "unnamed", "broken".
+// The rules alone, as JSON: lists "managed", "user", "session", "answers", "kept" of rules (with "source"),
+// and "managed_floor", "unnamed", "broken".
 std::string encode_rules(const policy::EgressPolicy& rules);
 Result<policy::EgressPolicy> parse_rules(std::string_view text);
 std::string encode_configuration(const Configuration& configuration);

@@ -12,8 +12,8 @@
 // O_PATH, opened by the client, or one the keeper handed out. The keeper finds out for itself where the
 // descriptor is beneath the grant and opens it again; a descriptor of something that is not there (never was,
 // was moved away, was removed) gets ESTALE. Names are 1 to 255 bytes, no '/', no NUL, not "." and not "..":
-// anything else is EINVAL. A hidden name is EACCES, unless the session made both what has it and the folder it
-// is in: look_up_own says whether that is so (ENOENT: it is not, or there is nothing).
+// anything else is EINVAL. A hidden name is EACCES, unless the session made both what has it and the folder
+// it is in: look_up_own says whether that is so (ENOENT: it is not, or there is nothing).
 //
 // Data goes between a client and the file without the keeper. Whoever writes says so beforehand (account), in
 // pieces of any size; EDQUOT means that the grant's quota is used up.

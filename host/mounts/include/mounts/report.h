@@ -31,12 +31,12 @@ std::string_view to_string(ReportKind kind);
 
 struct Report {
   ReportKind kind = ReportKind::warning;
-  int error = 0;            // errno told to the client, 0: none
-  std::uint32_t lost = 0;   // reports before this one that could not be sent
+  int error = 0;               // errno told to the client, 0: none
+  std::uint32_t lost = 0;      // reports before this one that could not be sent
   std::uint64_t question = 0;  // its number, at least 1; 0: this is none
-  std::string operation{};  // "unlink", "FUSE_MKNOD", "vhost-user"
-  std::string path{};       // relative to the grant where there is one; any bytes
-  std::string reason{};     // for a person
+  std::string operation{};     // "unlink", "FUSE_MKNOD", "vhost-user"
+  std::string path{};          // relative to the grant where there is one; any bytes
+  std::string reason{};        // for a person
 };
 
 inline constexpr std::size_t max_report_bytes = 8192;

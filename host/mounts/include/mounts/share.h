@@ -39,7 +39,8 @@ struct ShareNotice {
 
 // What a session may do in one grant before it is refused, or a person is asked. 0: the keeper's own default.
 struct ShareLimits {
-  std::uint32_t bulk_changes = 0;  // removals and rewrites of old things in a minute, before a person is asked
+  std::uint32_t bulk_changes =
+      0;  // removals and rewrites of old things in a minute, before a person is asked
   bool no_bulk_guard = false;
   std::chrono::seconds answer{0};  // how long a change waits for the answer
   std::uint64_t bytes_written = 0;
@@ -50,15 +51,15 @@ struct ShareLimits {
 struct ShareSpec {
   // One for each grant and session, made here (0700; mounts/review.h says what is in it); unused under ro.
   std::filesystem::path ledger_folder{};
-  std::vector<std::string> hidden{};      // empty: the standard list
-  std::uint64_t ledger_quota = 0;         // bytes; 0: the keeper's default
+  std::vector<std::string> hidden{};  // empty: the standard list
+  std::uint64_t ledger_quota = 0;     // bytes; 0: the keeper's default
   ShareLimits limits{};
-  bool allow_weak = false;                // see SealPolicy
+  bool allow_weak = false;  // see SealPolicy
   // Called on a thread of the share; must not block for long and must not call back into it.
   std::function<void(const ShareNotice&)> on_notice{};
   // What programs of the host change in the folder while a guest is served, in order; called as on_notice is.
-  // None, or as soon as it returns false: nothing is watched, and the guest remembers what it saw for a second
-  // only.
+  // None, or as soon as it returns false: nothing is watched, and the guest remembers what it saw for a
+  // second only.
   std::function<bool(HostChange)> on_host_change{};
 };
 

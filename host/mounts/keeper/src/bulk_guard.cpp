@@ -50,9 +50,9 @@ bool BulkGuard::ask(std::string_view operation, const std::string& path) {
   Report report{.kind = ReportKind::question, .question = question};
   report.operation = operation;
   report.path = path;
-  report.reason = fmt::format(
-      "more than {} removals or rewrites of what was there before within {} seconds", limits_.changes,
-      std::chrono::ceil<std::chrono::seconds>(limits_.window).count());
+  report.reason =
+      fmt::format("more than {} removals or rewrites of what was there before within {} seconds",
+                  limits_.changes, std::chrono::ceil<std::chrono::seconds>(limits_.window).count());
   Verdict verdict = Verdict::deny;
   if (reporter_.send(std::move(report))) verdict = reporter_.wait_for_answer(question, limits_.patience);
   lock.lock();

@@ -52,9 +52,9 @@ class BulkGuard {
   std::condition_variable changed_;
   std::deque<Time> counted_;  // at most limits_.changes
   std::unordered_set<Identity, IdentityHash> rewritten_;
-  bool off_ = false;      // for the rest of the session
+  bool off_ = false;  // for the rest of the session
   bool refusing_ = false;
-  Time last_try_{};       // while refusing
+  Time last_try_{};  // while refusing
   bool asking_ = false;
   bool allowed_ = false;  // the last answer
   std::uint64_t questions_ = 0;

@@ -222,7 +222,8 @@ bool Keeper::is_own_from_hidden(const Located& object) const {
   if (begin == std::string_view::npos) return true;
   auto folder = tree_.at(object.path.substr(0, begin == 0 ? 0 : begin - 1));
   if (!folder || !is_own(*folder) || !is_own(object)) return false;
-  for (auto end = object.path.find('/', begin); end != std::string::npos; end = object.path.find('/', end + 1)) {
+  for (auto end = object.path.find('/', begin); end != std::string::npos;
+       end = object.path.find('/', end + 1)) {
     auto part = tree_.at(object.path.substr(0, end));
     if (!part || !is_own(*part)) return false;
   }

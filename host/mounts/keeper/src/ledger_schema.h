@@ -8,8 +8,10 @@ inline constexpr int ledger_version = 2;
 // An epoch is one hand at work: 0 the session, then one for each undo and redo, which keep what they replace
 // just as the session's keeper does. Rows of an object are one for each epoch that touched it.
 //
-// epoch    inverts: the epoch it takes back. ended_ns: 0 while it runs or when it was killed; then, as soon as
-//          somebody else writes, less than 0: minus the time of its last word. taken_back: a redo has taken this undo back.
+// epoch    inverts: the epoch it takes back. ended_ns: 0 while it runs or when it was killed; then, as soon
+// as
+//          somebody else writes, less than 0: minus the time of its last word. taken_back: a redo has taken
+//          this undo back.
 // object   everything that was recorded or made. What an object is called now is found by its identity in the
 //          granted folder; path is where it was before the epoch began (what was made: after its last
 //          rename). created  1: this epoch made it. stands: it took the place of something pre-existing. kept

@@ -9,8 +9,8 @@ namespace {
 // FILE_ATTRIBUTE_OFFLINE, _RECALL_ON_OPEN, _RECALL_ON_DATA_ACCESS ([MS-FSCC] 2.6).
 constexpr std::uint32_t windows_marks = 0x1000 | 0x40000 | 0x400000;
 
-constexpr const char* attributes[] = {"user.nextcloud.hydrate_exec", "user.openvfs.state", "user.openvfs.data",
-                                      "system.ntfs_attrib", "user.cifs.dosattrib"};
+constexpr const char* attributes[] = {"user.nextcloud.hydrate_exec", "user.openvfs.state",
+                                      "user.openvfs.data", "system.ntfs_attrib", "user.cifs.dosattrib"};
 
 // The state in OpenVFS's map (MessagePack): the text "state" and a small number behind it. 0: the content is
 // here.

@@ -37,8 +37,8 @@ class Hand {
   int remove(const std::string& path, const Identity& expected);
   int move(const std::string& path, const Identity& expected, const std::string& new_path);
   int link(const std::string& path, const Identity& expected, const std::string& new_path);
-  // The copies that stay in kept/ of what is put back from there, durable together: one sync, not one for each
-  // file. What cannot be copied is copied, or fails, when it is put back.
+  // The copies that stay in kept/ of what is put back from there, durable together: one sync, not one for
+  // each file. What cannot be copied is copied, or fails, when it is put back.
   void prepare_to_make_again(const std::vector<const ObjectRow*>& rows);
   // The object of this row, which is nowhere any more, at this path: with its content and attributes; a
   // folder empty, and open to this person. Its new identity is known to the book before it has its name.

@@ -152,10 +152,10 @@ SealPolicy ledger_seal(int root, int ledger_folder, bool changes, bool allow_wea
                   // The journal's library locks and maps what it only reads.
                   {ledger_folder, FileRight::Access::read_write}};
   policy.syscalls = base_syscalls();
-  allow(policy, {"openat",    "openat2",    "name_to_handle_at", "statx",     "readlink", "readlinkat",
-                 "getdents64", "getxattr",  "listxattr",         "open",      "stat",     "lstat",
-                 "access",     "faccessat", "faccessat2",        "getcwd",    "statfs",   "fstatfs",
-                 "unlink",     "ftruncate", "fallocate",         "fsync",     "fdatasync", "pwrite64",
+  allow(policy, {"openat",     "openat2",   "name_to_handle_at", "statx",  "readlink",  "readlinkat",
+                 "getdents64", "getxattr",  "listxattr",         "open",   "stat",      "lstat",
+                 "access",     "faccessat", "faccessat2",        "getcwd", "statfs",    "fstatfs",
+                 "unlink",     "ftruncate", "fallocate",         "fsync",  "fdatasync", "pwrite64",
                  "fadvise64"});
   // The journal's library would give a file it makes the owner and mode of the others. Whoever only looks has
   // no right to that: it would also hold for what is read in the granted folder.

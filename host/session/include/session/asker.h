@@ -50,7 +50,7 @@ std::vector<Approval> answers_to(Question::Kind kind);
 // How a question came to its end.
 struct Settled {
   Approval answer = Approval::deny;
-  std::string how;  // "on the terminal", "by another program", "nobody answered in time"
+  std::string how;         // "on the terminal", "by another program", "nobody answered in time"
   bool withdrawn = false;  // nobody needs an answer any more: the rules have it, or who asked is gone
 };
 

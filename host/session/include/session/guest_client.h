@@ -1,11 +1,12 @@
-// The host's typed client of the guest agent (proto/guest.proto): commands with their streams, clock, shares, statistics,
-// shutdown. No gRPC type is visible here.
+// The host's typed client of the guest agent (proto/guest.proto): commands with their streams, clock, shares,
+// statistics, shutdown. No gRPC type is visible here.
 //
-// Threads: every function may be called from any thread, and blocks the caller only. A stop token ends the wait, and
-// where a command is waited for, the command with it. Nothing here may be called from a thread that serves others.
+// Threads: every function may be called from any thread, and blocks the caller only. A stop token ends the
+// wait, and where a command is waited for, the command with it. Nothing here may be called from a thread that
+// serves others.
 //
-// Errors: what a command did (exit, signal, limits, could not start) is an ExecStatus, a value. A guest that is gone is
-// ErrorCode::unavailable, "guest lost: <cause>", with the cause from GuestClientSpec::lost_cause.
+// Errors: what a command did (exit, signal, limits, could not start) is an ExecStatus, a value. A guest that
+// is gone is ErrorCode::unavailable, "guest lost: <cause>", with the cause from GuestClientSpec::lost_cause.
 #pragma once
 
 #include <chrono>
@@ -62,8 +63,8 @@ struct ExecSpec {
 
 struct ExecStatus {
   enum class Cause {
-    exited,         // code
-    signalled,      // signal
+    exited,     // code
+    signalled,  // signal
     time_limit,
     out_of_memory,
     process_limit,  // stayed at its limit of processes (a fork bomb) and was killed
@@ -83,15 +84,16 @@ struct ExecStatus {
 };
 // "exited with 1", "killed by SIGSEGV", "ran longer than its time limit"…
 std::string to_string(const ExecStatus& status);
-// As a shell would give it: the code, 128 + signal, 124 for the time limit, 137 when killed, 126 or 127 when not started.
+// As a shell would give it: the code, 128 + signal, 124 for the time limit, 137 when killed, 126 or 127 when
+// not started.
 int shell_exit_code(const ExecStatus& status);
 
 enum class SignalScope { leader, group, tree };
 
 class GuestClient;
 
-// A running foreground command. Its end of life kills what still runs of it. Each output may be read by one thread at a
-// time; a stream that is not read holds back only what the command writes to that stream.
+// A running foreground command. Its end of life kills what still runs of it. Each output may be read by one
+// thread at a time; a stream that is not read holds back only what the command writes to that stream.
 class GuestExec {
  public:
   ~GuestExec();
@@ -99,7 +101,8 @@ class GuestExec {
   GuestExec& operator=(const GuestExec&) = delete;
 
   const ExecId& id() const;
-  // The next bytes, never empty; nothing at the output's end. A stop is ErrorCode::cancelled and loses no byte.
+  // The next bytes, never empty; nothing at the output's end. A stop is ErrorCode::cancelled and loses no
+  // byte.
   Result<std::optional<std::string>> read(OutputStream stream, std::stop_token stop = {});
   // The next bytes of whichever output has some, for callers with one thread; nothing when both have ended.
   struct Piece {
@@ -201,15 +204,17 @@ struct GuestInfo {
 };
 
 struct GuestClientSpec {
-  std::string session_token;                     // at most 64 bytes; the guest's word in its own requests to us
+  std::string session_token;  // at most 64 bytes; the guest's word in its own requests to us
   std::chrono::milliseconds hello_limit{30'000};
-  // Why the guest is gone, asked when the stream broke: may wait a moment for the cause to be known. From any thread.
+  // Why the guest is gone, asked when the stream broke: may wait a moment for the cause to be known. From any
+  // thread.
   std::function<std::string()> lost_cause;
 };
 
 class GuestClient {
  public:
-  // Takes the stream that the guest dialled and says hello. A version mismatch is failed_precondition with both named.
+  // Takes the stream that the guest dialled and says hello. A version mismatch is failed_precondition with
+  // both named.
   static Result<std::unique_ptr<GuestClient>> connect(UniqueFd stream, GuestClientSpec spec = {});
   ~GuestClient();
   GuestClient(const GuestClient&) = delete;
@@ -217,8 +222,8 @@ class GuestClient {
 
   const GuestInfo& info() const;
 
-  // A foreground command with its streams. Returns at once: what hinders the start comes from wait(). An ExecSpec that
-  // breaks its own rules is invalid_argument.
+  // A foreground command with its streams. Returns at once: what hinders the start comes from wait(). An
+  // ExecSpec that breaks its own rules is invalid_argument.
   Result<std::unique_ptr<GuestExec>> start(const ExecSpec& spec);
   // start(), feed the input, give the outputs to the sinks, wait. Each sink has a thread of its own.
   Result<ExecStatus> run(const ExecSpec& spec, const OutputSinks& sinks, std::string_view input = {},
@@ -230,8 +235,8 @@ class GuestClient {
     std::optional<ExecStatus> failed;
   };
   Result<BackgroundStart> start_background(const BackgroundSpec& spec);
-  // What is held of an output from the offset on, at most max_bytes. When there is nothing yet, waits up to `wait` for
-  // bytes or the output's end. not_found: no such job, or it is forgotten.
+  // What is held of an output from the offset on, at most max_bytes. When there is nothing yet, waits up to
+  // `wait` for bytes or the output's end. not_found: no such job, or it is forgotten.
   Result<BackgroundOutput> poll_output(const ExecId& id, OutputStream stream, std::uint64_t from_offset,
                                        std::size_t max_bytes = std::size_t{16} << 20,
                                        std::chrono::milliseconds wait = std::chrono::milliseconds(0),
