@@ -1,9 +1,9 @@
 // The JSON texts in control messages: of events, questions and the configuration.
 #include <algorithm>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "egress/control.h"
+#include "egress/json_fields.h"
 
 namespace anchorhold::egress {
 namespace {
@@ -16,37 +16,8 @@ tl::unexpected<Error> malformed(std::string_view what) {
   return fail(ErrorCode::data_loss, fmt::format("a control message with a malformed {}", what));
 }
 
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-Json parse_object(std::string_view text) {
-  // No callback, no exceptions; a depth that could hurt does not fit into a message.
-  Json json = Json::parse(text.begin(), text.end(), nullptr, false);
-  return json.is_object() ? json : Json();
-}
-
 std::string cut(std::string_view text) {
   return std::string(text.substr(0, max_text));
-}
-
-template <typename T>
-bool take(const Json& json, const char* key, T& value) {
-  auto found = json.find(key);
-  if (found == json.end()) return false;
-  if constexpr (std::is_same_v<T, std::string>) {
-    if (!found->is_string()) return false;
-    value = found->get_ref<const std::string&>();
-  } else if constexpr (std::is_same_v<T, bool>) {
-    if (!found->is_boolean()) return false;
-    value = found->get<bool>();
-  } else {
-    if (!found->is_number_unsigned()) return false;
-    auto number = found->get<std::uint64_t>();
-    if (number > static_cast<std::uint64_t>(std::numeric_limits<T>::max())) return false;
-    value = static_cast<T>(number);
-  }
-  return true;
 }
 
 bool take_texts(const Json& json, const char* key, std::vector<std::string>& texts) {

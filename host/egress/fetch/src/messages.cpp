@@ -1,6 +1,6 @@
 #include "messages.h"
 
-#include <nlohmann/json.hpp>
+#include "egress/json_fields.h"
 
 namespace anchorhold::egress {
 namespace {
@@ -8,32 +8,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t max_short = 4096;
-
-template <typename T>
-bool take(const Json& json, const char* key, T& value) {
-  auto found = json.find(key);
-  if (found == json.end()) return false;
-  if constexpr (std::is_same_v<T, std::string>) {
-    if (!found->is_string()) return false;
-    value = found->get_ref<const std::string&>();
-  } else if constexpr (std::is_same_v<T, bool>) {
-    if (!found->is_boolean()) return false;
-    value = found->get<bool>();
-  } else {
-    if (!found->is_number_unsigned()) return false;
-    value = found->get<T>();
-  }
-  return true;
-}
-
-Json parse_object(std::string_view text) {
-  Json json = Json::parse(text.begin(), text.end(), nullptr, false);
-  return json.is_object() ? json : Json();
-}
-
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 constexpr std::pair<const char*, ErrorCode> codes[] = {
     {"refused", ErrorCode::permission_denied},       {"unreadable", ErrorCode::invalid_argument},
