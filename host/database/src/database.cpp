@@ -131,6 +131,9 @@ Result<Database> Database::open(const std::filesystem::path& file, Mode mode) {
     return failure(handle, result);
   }
   sqlite3_busy_timeout(handle, busy_limit_ms);
+  // What is sorted stays in memory: a sealed process has no folder for temporary files, and rows would be
+  // written outside the database's own.
+  ANCHORHOLD_CHECK(database.run("PRAGMA temp_store=MEMORY"));
   if (mode == Mode::read_write)
     ANCHORHOLD_CHECK(database.run("PRAGMA journal_mode=WAL; PRAGMA foreign_keys=ON;"));
   return database;

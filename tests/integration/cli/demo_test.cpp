@@ -19,7 +19,7 @@ TEST_F(DemoTest, JoinsTheExportsAndIsRefusedWhatItMustNotDo) {
         "office/revenue.png",
         // What was refused.
         "/mnt/reference/articles.csv: Read-only file system", "no connection to 192.0.2.1",
-        "Could not resolve host", "private/note.txt: No such file or directory", "is not in a granted folder",
+        "The requested URL returned error: 403", "private/note.txt: No such file or directory", "is not in a granted folder",
         // What a person can do next.
         "ANTHROPIC_API_KEY"})
     EXPECT_NE(outcome.out.find(text), std::string::npos) << text << "\n" << outcome.out;

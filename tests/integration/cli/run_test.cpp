@@ -44,8 +44,8 @@ TEST_F(RunTest, ArgumentsStreamsAndStatusAreTheCommands) {
     EXPECT_EQ(event.at("attributes").count("session.id"), 1u);
   }
   EXPECT_EQ(names,
-            (std::vector<std::string>{"anchorhold.vm.start", "anchorhold.vm.ready", "anchorhold.exec.start",
-                                      "anchorhold.exec.end", "anchorhold.vm.stop"}));
+            (std::vector<std::string>{"anchorhold.policy.load", "anchorhold.vm.start", "anchorhold.vm.ready",
+                                      "anchorhold.exec.start", "anchorhold.exec.end", "anchorhold.vm.stop"}));
   EXPECT_EQ(run({"events", "verify"}).status, 0);
   auto sessions = objects(run({"sessions", "list", "--json"}).out);
   ASSERT_EQ(sessions.size(), 1u);

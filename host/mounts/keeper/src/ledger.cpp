@@ -63,8 +63,7 @@ Result<std::unique_ptr<Ledger>> Ledger::open(const std::filesystem::path& folder
       ANCHORHOLD_TRY(database::Database::open(folder / "journal.db", database::Database::Mode::read_write));
   // A commit is in the kernel's hands, and so survives every crash of a process; what must survive the
   // machine's is synced by hand. Checkpoints cost two syncs and are kept rare.
-  ANCHORHOLD_CHECK(
-      database.run("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=10000; PRAGMA temp_store=MEMORY;"));
+  ANCHORHOLD_CHECK(database.run("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=10000;"));
   auto version = ANCHORHOLD_TRY(database.query_integer("PRAGMA user_version")).value_or(0);
   if (version != 0 && version != ledger_version)
     return fail(ErrorCode::failed_precondition,
