@@ -84,11 +84,13 @@ Result<bool> GitPushReader::take(std::string_view bytes) {
     stream.next_out = reinterpret_cast<Bytef*>(part.data());
     stream.avail_out = part.size();
     int result = inflate(&stream, Z_SYNC_FLUSH);
+    std::size_t count = part.size() - stream.avail_out;
+    // What stands before a fault is taken, or the fault would count or not by how the body comes in pieces.
+    ANCHORHOLD_CHECK(take_plain({part.data(), count}));
+    if (section_ == Section::whole) break;
     if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
       return refuse("the compressed body of the push cannot be read");
     inflater_->over = result == Z_STREAM_END;
-    std::size_t count = part.size() - stream.avail_out;
-    ANCHORHOLD_CHECK(take_plain({part.data(), count}));
     if (count == 0 && stream.avail_in == 0) break;
   }
   return section_ == Section::whole;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/file_time.h"
 #include "base/files.h"
 #include "mounts/review.h"
 #include "review_wire.h"
@@ -69,7 +70,7 @@ Status write_ledger_place(const std::filesystem::path& grant_folder, const Grant
   object["device"] = std::uint64_t{makedev(info.stx_dev_major, info.stx_dev_minor)};
   object["inode"] = std::uint64_t{info.stx_ino};
   object["birth_ns"] = info.stx_mask & STATX_BTIME
-                           ? std::int64_t{info.stx_btime.tv_sec} * 1'000'000'000 + info.stx_btime.tv_nsec
+                           ? file_time_nanoseconds(info.stx_btime.tv_sec, info.stx_btime.tv_nsec)
                            : std::int64_t{0};
   object["quota_bytes"] = quota_bytes == 0 ? default_ledger_quota : quota_bytes;
   return write_file_atomic(grant_folder / "grant.json",

@@ -9,6 +9,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/file_time.h"
 #include "base/files.h"
 #include "base/paths.h"
 #include "base/process.h"
@@ -27,9 +28,8 @@ Result<UniqueFd> open_granted(const LedgerPlace& place) {
   if (statx(root.get(), "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &info) != 0)
     return fail_errno(errno, path.string());
   // The device's number may be another one after a restart.
-  std::int64_t birth = info.stx_mask & STATX_BTIME
-                           ? std::int64_t{info.stx_btime.tv_sec} * 1'000'000'000 + info.stx_btime.tv_nsec
-                           : 0;
+  std::int64_t birth =
+      info.stx_mask & STATX_BTIME ? file_time_nanoseconds(info.stx_btime.tv_sec, info.stx_btime.tv_nsec) : 0;
   if (info.stx_ino != place.inode || birth != place.birth_ns)
     return fail(
         ErrorCode::failed_precondition,

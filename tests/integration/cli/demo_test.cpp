@@ -13,15 +13,15 @@ TEST_F(DemoTest, JoinsTheExportsAndIsRefusedWhatItMustNotDo) {
   running.close_input();
   auto outcome = running.finish();
   ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.err;
-  for (const char* text :
-       {// What was made.
-        "412 sales", "12,798.40 euro", "# First quarter 2025", "office/report.md", "office/sales-q1.csv",
-        "office/revenue.png",
-        // What was refused.
-        "/mnt/reference/articles.csv: Read-only file system", "no connection to 192.0.2.1",
-        "The requested URL returned error: 403", "private/note.txt: No such file or directory", "is not in a granted folder",
-        // What a person can do next.
-        "ANTHROPIC_API_KEY"})
+  for (const char* text : {// What was made.
+                           "412 sales", "12,798.40 euro", "# First quarter 2025", "office/report.md",
+                           "office/sales-q1.csv", "office/revenue.png",
+                           // What was refused.
+                           "/mnt/reference/articles.csv: Read-only file system", "no connection to 192.0.2.1",
+                           "The requested URL returned error: 403",
+                           "private/note.txt: No such file or directory", "is not in a granted folder",
+                           // What a person can do next.
+                           "ANTHROPIC_API_KEY"})
     EXPECT_NE(outcome.out.find(text), std::string::npos) << text << "\n" << outcome.out;
   EXPECT_EQ(outcome.out.find("4711"), std::string::npos);
   auto scratch = std::filesystem::directory_iterator(home() / "data")->path();

@@ -8,6 +8,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/file_time.h"
+
 namespace anchorhold::mounts {
 namespace {
 
@@ -37,7 +39,7 @@ Checked<Attributes> stat_with(int fd, const char* name, int flags) {
 }  // namespace
 
 std::int64_t nanoseconds(const Timestamp& time) {
-  return time.seconds * 1'000'000'000 + time.nanoseconds;
+  return file_time_nanoseconds(time.seconds, time.nanoseconds);
 }
 
 Identity identity_of(const Attributes& attributes, std::uint64_t generation) {

@@ -2,6 +2,8 @@
 
 #include <ctime>
 
+#include "base/file_time.h"
+
 namespace anchorhold::mounts {
 namespace {
 
@@ -13,7 +15,8 @@ constexpr std::int64_t settling_nanoseconds = 3'000'000'000;
 std::int64_t age_nanoseconds(const Statx& info) {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
-  return (now.tv_sec - info.stx_ctime.tv_sec) * 1'000'000'000 + now.tv_nsec - info.stx_ctime.tv_nsec;
+  return file_time_nanoseconds(now.tv_sec - info.stx_ctime.tv_sec,
+                               now.tv_nsec - std::int64_t{info.stx_ctime.tv_nsec});
 }
 
 CachedVersion version_of(const Statx& info) {

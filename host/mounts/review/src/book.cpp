@@ -4,6 +4,7 @@
 #include <chrono>
 #include <fmt/format.h>
 
+#include "base/file_time.h"
 #include "ledger_schema.h"
 
 namespace anchorhold::mounts {
@@ -31,7 +32,7 @@ Result<Book> Book::open(const std::filesystem::path& folder, Database::Mode mode
   std::int64_t written = 0;
   for (const char* name : {"journal.db", "journal.db-wal", "recent"})
     if (struct stat info; lstat((folder / name).c_str(), &info) == 0)
-      written = std::max(written, info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec);
+      written = std::max(written, file_time_nanoseconds(info.st_mtim.tv_sec, info.st_mtim.tv_nsec));
   if (written == 0) return fail(ErrorCode::not_found, folder.string() + " holds no ledger");
   // Before the journal: what becomes rows meanwhile is seen there.
   auto recent = ANCHORHOLD_TRY(read_recent(folder));
