@@ -38,6 +38,10 @@ int Dispatcher::announced(Call& call) {
       if (attributes) attributes->valid = {};
       return answer_attributes(call, attributes);
     }
+    // A file's content or attributes; these answers carry none of them.
+    case FUSE_FALLOCATE:
+    case FUSE_SETXATTR:
+      return 0;
     case FUSE_OPEN: {
       auto done = files_.announced_open(call.header.nodeid);
       if (!done) return done.error();
@@ -61,13 +65,13 @@ bool Dispatcher::can_be_announced(std::uint32_t opcode) {
     case FUSE_RENAME2:
     case FUSE_SETATTR:
     case FUSE_OPEN:
+    case FUSE_FALLOCATE:
+    case FUSE_SETXATTR:
     // What would change something is never done under these groups.
     case FUSE_CREATE:
     case FUSE_LINK:
     case FUSE_WRITE:
-    case FUSE_FALLOCATE:
     case FUSE_COPY_FILE_RANGE:
-    case FUSE_SETXATTR:
     case FUSE_REMOVEXATTR:
       return true;
     default:
