@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "text.h"
+#include "egress/text.h"
 
 namespace anchorhold::egress {
 namespace {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <optional>
 
-#include "text.h"
+#include "egress/text.h"
 
 namespace anchorhold::egress {
 namespace {

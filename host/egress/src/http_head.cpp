@@ -6,7 +6,7 @@
 #include <charconv>
 #include <fmt/format.h>
 
-#include "text.h"
+#include "egress/text.h"
 
 namespace anchorhold::egress {
 namespace {
@@ -15,12 +15,6 @@ namespace http = boost::beast::http;
 
 tl::unexpected<Error> refuse(std::string what) {
   return fail(ErrorCode::invalid_argument, std::move(what));
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
 }
 
 // The comma-separated members of every field of this name, lower case.

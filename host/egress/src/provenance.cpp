@@ -6,7 +6,7 @@
 #include <sodium.h>
 
 #include "egress/sigv4.h"
-#include "text.h"
+#include "egress/text.h"
 
 namespace anchorhold::egress {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <fmt/format.h>
 
-#include "text.h"
+#include "egress/text.h"
 
 namespace anchorhold::egress {
 namespace {

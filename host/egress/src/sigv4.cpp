@@ -6,7 +6,7 @@
 #include <set>
 #include <sodium.h>
 
-#include "text.h"
+#include "egress/text.h"
 
 namespace anchorhold::egress {
 namespace {
@@ -73,11 +73,6 @@ std::vector<std::string_view> split(std::string_view text, char at) {
     if (end == std::string_view::npos) return parts;
     text.remove_prefix(end + 1);
   }
-}
-
-std::string_view trimmed(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
-  return text.substr(0, text.find_last_not_of(" \t") + 1);
 }
 
 // RFC 3986's unreserved characters stay.

@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "base/files.h"
-#include "text.h"
+#include "egress/text.h"
 
 namespace anchorhold::egress {
 namespace {
 
 constexpr std::size_t max_resolv_conf_bytes = 64 * 1024;
 constexpr std::size_t max_bundle_bytes = 8u << 20;
+constexpr std::string_view blank = " \t\r";  // of a line of a file
 constexpr std::string_view pem_begin = "-----BEGIN CERTIFICATE-----";
 
 // Each from its first line to its last, with something between that can be one (RFC 7468): half a file is
@@ -37,13 +38,6 @@ bool holds_certificates(std::string_view text) {
     at = end;
   }
   return count > 0;
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view blank = " \t\r";
-  auto first = text.find_first_not_of(blank);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(blank) - first + 1);
 }
 
 Result<std::string> percent_decoded(std::string_view text) {
@@ -84,11 +78,11 @@ Result<ResolverSpec> ResolverSpec::of_host(const std::filesystem::path& resolv_c
   ResolverSpec spec;
   for (std::string_view rest = text; !rest.empty();) {
     auto end = std::min(rest.find('\n'), rest.size());
-    std::string_view line = trimmed(rest.substr(0, end));
+    std::string_view line = trimmed(rest.substr(0, end), blank);
     rest.remove_prefix(std::min(end + 1, rest.size()));
     constexpr std::string_view word = "nameserver";
     if (!line.starts_with(word)) continue;
-    std::string_view value = trimmed(line.substr(word.size()));
+    std::string_view value = trimmed(line.substr(word.size()), blank);
     value = value.substr(0, value.find_first_of(" \t"));
     bool v6 = value.find(':') != std::string_view::npos;
     std::string server = v6 ? fmt::format("[{}]", value) : std::string(value);
@@ -147,7 +141,8 @@ Result<UpstreamProxies> UpstreamProxies::from_environment(
   std::string exceptions = value({"no_proxy", "NO_PROXY"});
   for (std::string_view rest = exceptions; !rest.empty();) {
     auto end = std::min(rest.find(','), rest.size());
-    if (auto entry = trimmed(rest.substr(0, end)); !entry.empty()) proxies.no_proxy.emplace_back(entry);
+    if (auto entry = trimmed(rest.substr(0, end), blank); !entry.empty())
+      proxies.no_proxy.emplace_back(entry);
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return proxies;

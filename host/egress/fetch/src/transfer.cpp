@@ -8,6 +8,7 @@
 #include <optional>
 #include <sys/socket.h>
 
+#include "egress/text.h"
 #include "page_text.h"
 
 // In this program every stream is connected when it gets it, and none can be. libcurl 7.88 is told so (see
@@ -22,27 +23,17 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::size_t max_url = 4000, max_head = 64 * 1024, max_reason = 600;
-
-std::string lower(std::string_view text) {
-  std::string result;
-  for (char c : text) result += c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return result;
-}
-
-std::string_view trimmed(std::string_view text) {
-  auto begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
-}
+// A field comes with the end of its line.
+constexpr std::string_view blank = " \t\r\n";
 
 // "text/html" of "text/html; charset=utf-8", and the charset.
 std::pair<std::string, std::string> type_and_charset(std::string_view value) {
   std::string all = lower(value);
-  std::string type(trimmed(std::string_view(all).substr(0, all.find(';'))));
+  std::string type(trimmed(std::string_view(all).substr(0, all.find(';')), blank));
   auto at = all.find("charset=");
   if (at == std::string::npos) return {type, {}};
   std::string_view charset = std::string_view(all).substr(at + 8);
-  charset = trimmed(charset.substr(0, charset.find(';')));
+  charset = trimmed(charset.substr(0, charset.find(';')), blank);
   while (charset.starts_with('"')) charset.remove_prefix(1);
   while (charset.ends_with('"')) charset.remove_suffix(1);
   return {type, std::string(charset)};
@@ -87,7 +78,7 @@ struct Hop {
   bool take_field(std::string_view line) {
     head += line.size();
     if (head > max_head) return stop(ErrorCode::resource_exhausted, "the head of the answer is too large");
-    line = trimmed(line);
+    line = trimmed(line, blank);
     if (line.starts_with("HTTP/")) {
       auto space = line.find(' ');
       status =
@@ -100,7 +91,7 @@ struct Hop {
     auto colon = line.find(':');
     if (colon == std::string_view::npos) return true;
     std::string name = lower(line.substr(0, colon));
-    std::string_view value = trimmed(line.substr(colon + 1));
+    std::string_view value = trimmed(line.substr(colon + 1), blank);
     if (name == "location") location = value;
     if (name == "content-type") std::tie(type, charset) = type_and_charset(value);
     if (name == "x-anchorhold-reason") reason = value.substr(0, max_reason);
@@ -258,7 +249,7 @@ Result<FetchedPage> transfer(const FetchOrder& order, std::vector<UniqueFd> stre
       page.url = *url;
       page.status = static_cast<unsigned>(hop.status);
       page.type = hop.type;
-      page.title = hop.page ? std::string(trimmed(hop.page->title())) : std::string();
+      page.title = hop.page ? std::string(trimmed(hop.page->title(), blank)) : std::string();
       page.text = hop.page ? hop.page->text() : std::move(hop.plain);
       page.shortened = hop.page ? hop.page->shortened() : hop.shortened;
       return page;
