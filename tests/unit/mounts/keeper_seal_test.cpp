@@ -23,56 +23,39 @@
 #include "base/files.h"
 #include "mounts/programs.h"
 #include "program.h"
+#include "seal_fixture.h"
 
 namespace anchorhold::mounts {
 namespace {
 
 namespace fs = std::filesystem;
 
-class KeeperSeal : public ::testing::Test {
+class KeeperSeal : public SealedFolders {
  protected:
-  void SetUp() override {
-    if (landlock_abi() == 0) GTEST_SKIP() << "this kernel has no Landlock: sealing cannot be tested here";
-    auto made = TemporaryDirectory::create("anchorhold-seal-test");
-    ASSERT_TRUE(made);
-    directory_ = std::make_unique<TemporaryDirectory>(std::move(*made));
-    for (auto folder : {"grant", "ledger", "outside"}) ASSERT_TRUE(fs::create_directory(path(folder)));
-    for (auto file : {"grant/file", "ledger/file", "outside/file"}) std::ofstream(path(file)) << "content";
-  }
-  std::string path(const std::string& name) const { return directory_->path() / name; }
-
   // The wait status of the body, run sealed, with the descriptors at the keeper's numbers.
   int sealed(const std::function<int()>& body) {
-    pid_t pid = fork();
-    if (pid == 0) {
+    return status_of([&] {
       int root = open(path("grant").c_str(), O_PATH | O_DIRECTORY);
       int ledger = open(path("ledger").c_str(), O_PATH | O_DIRECTORY);
       int sockets[2];
-      if (root < 0 || ledger < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) != 0) _exit(120);
+      if (root < 0 || ledger < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) != 0) return 120;
       int high_root = fcntl(root, F_DUPFD, 50), high_ledger = fcntl(ledger, F_DUPFD, 50);
       int high_socket = fcntl(sockets[0], F_DUPFD, 50);
       if (dup2(high_root, keeper_fd::root) < 0 || dup2(high_socket, keeper_fd::reports) < 0 ||
           dup2(high_socket, keeper_fd::first_client) < 0)
-        _exit(121);
-      if (!seal(keeper_seal(keeper_fd::root, high_ledger, 1, false))) _exit(122);
-      _exit(body());
-    }
-    int status = 0;
-    waitpid(pid, &status, 0);
-    return status;
+        return 121;
+      if (!seal(keeper_seal(keeper_fd::root, high_ledger, 1, false))) return 122;
+      return body();
+    });
   }
   void expect_exit(int expected, const char* what, const std::function<int()>& body) {
-    int status = sealed(body);
-    ASSERT_TRUE(WIFEXITED(status)) << what << ": signal " << WTERMSIG(status);
-    EXPECT_EQ(WEXITSTATUS(status), expected) << what;
+    expect_exit_status(sealed(body), expected, what);
   }
   void expect_killed(const char* what, const std::function<int()>& body) {
     int status = sealed(body);
     ASSERT_TRUE(WIFSIGNALED(status)) << what << ": went on, exit " << WEXITSTATUS(status);
     EXPECT_EQ(WTERMSIG(status), SIGSYS) << what;
   }
-
-  std::unique_ptr<TemporaryDirectory> directory_;
 };
 
 // The errno of a call as an exit status; 0: it worked.

@@ -22,6 +22,7 @@
 #include "base/files.h"
 #include "mounts/programs.h"
 #include "review/src/program.h"
+#include "seal_fixture.h"
 
 namespace anchorhold::mounts {
 namespace {
@@ -30,40 +31,24 @@ namespace fs = std::filesystem;
 
 enum class Job { review, undo };
 
-class LedgerSeal : public ::testing::Test {
+class LedgerSeal : public SealedFolders {
  protected:
-  void SetUp() override {
-    if (landlock_abi() == 0) GTEST_SKIP() << "this kernel has no Landlock: sealing cannot be tested here";
-    auto made = TemporaryDirectory::create("anchorhold-seal-test");
-    ASSERT_TRUE(made);
-    directory_ = std::make_unique<TemporaryDirectory>(std::move(*made));
-    for (auto folder : {"grant", "ledger", "outside"}) ASSERT_TRUE(fs::create_directory(path(folder)));
-    for (auto file : {"grant/file", "ledger/file", "outside/file"}) std::ofstream(path(file)) << "content";
-  }
-  std::string path(const std::string& name) const { return directory_->path() / name; }
-
   // The wait status of the body, run sealed, with the descriptors at the program's numbers.
   int sealed(Job job, const std::function<int()>& body) {
-    pid_t pid = fork();
-    if (pid == 0) {
+    return status_of([&] {
       int root = open(path("grant").c_str(), O_PATH | O_DIRECTORY);
       int ledger = open(path("ledger").c_str(), O_PATH | O_DIRECTORY);
       int pipes[2];
-      if (root < 0 || ledger < 0 || pipe(pipes) != 0) _exit(120);
+      if (root < 0 || ledger < 0 || pipe(pipes) != 0) return 120;
       int high_root = fcntl(root, F_DUPFD, 50), high_ledger = fcntl(ledger, F_DUPFD, 50);
       int high_pipe = fcntl(pipes[1], F_DUPFD, 50);
-      if (dup2(high_root, ledger_fd::root) < 0 || dup2(high_pipe, ledger_fd::output) < 0) _exit(121);
-      if (!seal(ledger_seal(ledger_fd::root, high_ledger, job == Job::undo, false))) _exit(122);
-      _exit(body());
-    }
-    int status = 0;
-    waitpid(pid, &status, 0);
-    return status;
+      if (dup2(high_root, ledger_fd::root) < 0 || dup2(high_pipe, ledger_fd::output) < 0) return 121;
+      if (!seal(ledger_seal(ledger_fd::root, high_ledger, job == Job::undo, false))) return 122;
+      return body();
+    });
   }
   void expect_exit(Job job, int expected, const char* what, const std::function<int()>& body) {
-    int status = sealed(job, body);
-    ASSERT_TRUE(WIFEXITED(status)) << what << ": signal " << WTERMSIG(status);
-    EXPECT_EQ(WEXITSTATUS(status), expected) << what;
+    expect_exit_status(sealed(job, body), expected, what);
   }
   // Refused by an error or by the end of the process; never done.
   void expect_refused(Job job, const char* what, const std::function<long()>& attempt) {
@@ -76,8 +61,6 @@ class LedgerSeal : public ::testing::Test {
     }
     EXPECT_EQ(std::distance(fs::directory_iterator(path("outside")), {}), 1) << what;
   }
-
-  std::unique_ptr<TemporaryDirectory> directory_;
 };
 
 class LedgerSealOfEach : public LedgerSeal, public ::testing::WithParamInterface<Job> {};
