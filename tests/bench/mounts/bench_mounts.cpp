@@ -1,10 +1,11 @@
 // One guest, two mounts: reader and keeper (rw, with the ledger) on one, QEMU's virtiofsd (cache=auto) on the
 // other. Prints medians and ratios; more than 1 means ours is faster. Needs root, as virtiofsd does, and the
 // kernel of a built image:
-//   ANCHORHOLD_TEST_IMAGE=FOLDER bench_mounts [STEP…]      a folder with vmlinux; the steps are in guest.cpp
+//   ANCHORHOLD_TEST_IMAGE=base bench_mounts [STEP…]      the steps are in guest.cpp
 // BENCH_ROUNDS in the environment says how often each is done (3).
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fstream>
@@ -18,6 +19,7 @@
 #include "base/process.h"
 #include "machine.h"
 #include "mounts/share.h"
+#include "test_image.h"
 
 namespace anchorhold::mounts {
 namespace {
@@ -134,8 +136,7 @@ std::vector<std::string> machine(const std::filesystem::path& qemu, const std::f
           "-initrd",
           (folder / "initrd").string(),
           "-append",
-          fmt::format("console=ttyS0 quiet panic=-1 reboot=t pci=off tsc=reliable tsc_early_khz={}{}",
-                      vsock::testing::tsc_khz(), guest_environment()),
+          vsock::testing::kernel_words() + guest_environment(),
           "-chardev",
           "socket,id=a,path=" + (folder / "ours").string(),
           "-device",
@@ -167,14 +168,11 @@ bool add_figures(std::istream& in, Figures& figures) {
 }
 
 Status run() {
-  const char* image = std::getenv("ANCHORHOLD_TEST_IMAGE");
+  const auto& image = testing::test_image();
   auto qemu = vsock::testing::find_program("qemu-system-x86_64");
-  auto kernel = std::filesystem::path(image ? image : "") / "vmlinux";
-  if (!image || qemu.empty() || !std::filesystem::exists(kernel) || !std::filesystem::exists(theirs) ||
-      geteuid() != 0)
+  if (!image || qemu.empty() || !std::filesystem::exists(theirs) || geteuid() != 0)
     return fail(ErrorCode::failed_precondition,
-                "needs root, qemu-system-x86, qemu-system-common, and ANCHORHOLD_TEST_IMAGE naming a folder "
-                "with vmlinux");
+                "needs root, qemu-system-x86, qemu-system-common, and ANCHORHOLD_TEST_IMAGE naming an image");
   auto folder = ANCHORHOLD_TRY(TemporaryDirectory::create("ahb"));
   ANCHORHOLD_CHECK(
       write_file_atomic(folder.path() / "initrd", vsock::testing::initrd_with_init(ANCHORHOLD_GUEST_INIT)));
@@ -182,7 +180,7 @@ Status run() {
   ANCHORHOLD_CHECK(start_ours(folder.path(), servers));
   ANCHORHOLD_CHECK(start_theirs(folder.path(), servers));
   SpawnSpec spec;
-  spec.argv = machine(qemu, kernel, folder.path());
+  spec.argv = machine(qemu, image->kernel, folder.path());
   spec.descriptors = {{2, 2}};
   auto guest = ANCHORHOLD_TRY(Child::spawn(spec));
   if (!guest.wait(patience)) return fail(ErrorCode::deadline_exceeded, "the guest takes too long");
@@ -205,7 +203,7 @@ Status run() {
 }  // namespace
 }  // namespace anchorhold::mounts
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   std::string steps;
   for (int i = 1; i < argc; ++i) steps += (i > 1 ? "," : "") + std::string(argv[i]);
   if (!steps.empty()) setenv("BENCH_STEPS", steps.c_str(), 1);
@@ -214,4 +212,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "bench_mounts: {}\n", error.what());
+  return 1;
 }

@@ -1,6 +1,7 @@
 #include "machine.h"
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <fstream>
@@ -49,6 +50,9 @@ std::filesystem::path find_program(const std::string& name) {
   return {};
 }
 
+namespace {
+
+// The rate of the time stamp counter.
 std::uint64_t tsc_khz() {
   using Clock = std::chrono::steady_clock;
   auto begin = Clock::now();
@@ -59,6 +63,8 @@ std::uint64_t tsc_khz() {
   auto nanoseconds = std::chrono::nanoseconds(Clock::now() - begin).count();
   return static_cast<std::uint64_t>(static_cast<double>(ticks) * 1e6 / static_cast<double>(nanoseconds));
 }
+
+}  // namespace
 
 std::string kernel_words() {
   return fmt::format(

@@ -2,7 +2,6 @@
 // cpio format (Documentation/driver-api/early-userspace/buffer-format.rst), and QEMU's arguments.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -12,8 +11,6 @@ namespace anchorhold::vsock::testing {
 std::string initrd_with_init(const std::filesystem::path& program);
 // Along PATH; empty when it is not there.
 std::filesystem::path find_program(const std::string& name);
-// The rate of the time stamp counter.
-std::uint64_t tsc_khz();
 // The kernel's command line for it. It has the rates of the clocks, which a guest cannot measure under
 // emulation.
 std::string kernel_words();
