@@ -76,7 +76,7 @@ Result<std::unique_ptr<Provider>> AnthropicProvider::create(std::string model, s
                                                             Secret key, std::uint64_t context_tokens,
                                                             RetryPolicy retries) {
   std::string base = base_url.empty() ? vendor_url : base_url;
-  auto url = ANCHORHOLD_TRY(parse_url(base));
+  auto url = ANCHORHOLD_TRY(model_address(base));
   while (base.ends_with('/')) base.pop_back();
   base += url.path.ends_with("/v1") ? "/messages" : "/v1/messages";
   ModelLimits limits{context_tokens > 0 ? context_tokens : usual_context_tokens, output_tokens};

@@ -20,9 +20,6 @@ struct EasyEnd {
 struct MultiEnd {
   void operator()(CURLM* handle) const { curl_multi_cleanup(handle); }
 };
-struct UrlEnd {
-  void operator()(CURLU* handle) const { curl_url_cleanup(handle); }
-};
 
 // The list copies its strings; the key among them is wiped before they are freed.
 struct HeaderList {
@@ -159,35 +156,18 @@ bool is_loopback(const std::string& host) {
          host.ends_with(".localhost");
 }
 
-Result<UrlParts> parse_url(const std::string& url) {
-  start_curl();
-  std::unique_ptr<CURLU, UrlEnd> parsed(curl_url());
-  auto wrong = [&](std::string_view what) {
-    return fail(ErrorCode::invalid_argument, fmt::format("the address {} {}", url, what),
+Result<Url> model_address(const std::string& text) {
+  Url url = ANCHORHOLD_TRY(parse_url(text));
+  if (!url.query.empty())
+    return fail(ErrorCode::invalid_argument, fmt::format("the address {} has a query", text),
                 "Give it as http://HOST:PORT/v1 or https://HOST/v1.");
-  };
-  if (!parsed || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
-    return wrong("is not a URL");
-  auto part = [&](CURLUPart which) {
-    char* text = nullptr;
-    std::string value;
-    if (curl_url_get(parsed.get(), which, &text, 0) == CURLUE_OK) value = text;
-    curl_free(text);
-    return value;
-  };
-  UrlParts parts{part(CURLUPART_SCHEME), part(CURLUPART_HOST), part(CURLUPART_PATH)};
-  if (parts.scheme != "http" && parts.scheme != "https") return wrong("is neither http nor https");
-  if (!part(CURLUPART_USER).empty() || !part(CURLUPART_PASSWORD).empty())
-    return fail(ErrorCode::invalid_argument, "the address of the model holds a user name",
-                "Keys go into a key file or the environment.");
-  if (!part(CURLUPART_QUERY).empty() || !part(CURLUPART_FRAGMENT).empty()) return wrong("has a query");
-  while (parts.path.ends_with('/')) parts.path.pop_back();
-  return parts;
+  while (url.path.ends_with('/')) url.path.pop_back();
+  return url;
 }
 
 Result<HttpHead> http_post(const HttpRequest& request, const HttpSink& sink, std::stop_token stop) {
   start_curl();
-  UrlParts url = ANCHORHOLD_TRY(parse_url(request.url));
+  Url url = ANCHORHOLD_TRY(model_address(request.url));
   std::unique_ptr<CURL, EasyEnd> easy(curl_easy_init());
   std::unique_ptr<CURLM, MultiEnd> multi(curl_multi_init());
   if (!easy || !multi) return fail(ErrorCode::resource_exhausted, "the HTTP library could not be started");

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/secret.h"
+#include "base/url.h"
 
 namespace anchorhold::agent {
 
@@ -37,12 +38,8 @@ using HttpSink = std::function<Status(const HttpHead& head, std::string_view pie
 // nothing came. failed_precondition: the server's certificate is not good. cancelled: stopped.
 Result<HttpHead> http_post(const HttpRequest& request, const HttpSink& sink, std::stop_token stop);
 
-struct UrlParts {
-  std::string scheme, host;
-  std::string path;  // without a '/' at its end; may be empty
-};
-// http and https only; no user name or password in it.
-Result<UrlParts> parse_url(const std::string& url);
+// Where a model is served: no query, and the path without a '/' at its end; it may be empty.
+Result<Url> model_address(const std::string& url);
 bool is_loopback(const std::string& host);
 
 }  // namespace anchorhold::agent

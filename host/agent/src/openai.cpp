@@ -97,7 +97,7 @@ Result<std::unique_ptr<Provider>> OpenAiProvider::create(std::string model, std:
                                                          std::uint64_t context_tokens, RetryPolicy retries) {
   bool vendor = base_url.empty();
   std::string base = vendor ? vendor_url : base_url;
-  auto url = ANCHORHOLD_TRY(parse_url(base));
+  auto url = ANCHORHOLD_TRY(model_address(base));
   while (base.ends_with('/')) base.pop_back();
   base += url.path.empty() ? "/v1/chat/completions" : "/chat/completions";
   std::uint64_t usual = vendor ? vendor_context_tokens : local_context_tokens;

@@ -16,7 +16,7 @@ namespace {
 Result<Secret> key_for(const ProviderSpec& spec, const std::string& variable) {
   bool open_network = false;
   if (!spec.base_url.empty()) {
-    auto url = ANCHORHOLD_TRY(parse_url(spec.base_url));
+    auto url = ANCHORHOLD_TRY(model_address(spec.base_url));
     open_network = url.scheme == "http" && !is_loopback(url.host);
   }
   if (!spec.key_file.empty()) {

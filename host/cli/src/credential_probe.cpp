@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <memory>
 
+#include "base/url.h"
 #include "egress/provenance.h"
 #include "egress/sigv4.h"
 
@@ -18,9 +19,6 @@ constexpr long limit_ms = 30'000;
 
 struct EasyEnd {
   void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
-};
-struct UrlEnd {
-  void operator()(CURLU* handle) const { curl_url_cleanup(handle); }
 };
 // The list copies its strings; they are wiped before they are freed.
 struct HeaderList {
@@ -93,30 +91,13 @@ Status add_credential(HeaderList& headers, const ProbeTarget& target, const vaul
 
 }  // namespace
 
-Result<ProbeTarget> probe_target(const std::string& url) {
-  std::unique_ptr<CURLU, UrlEnd> parsed(curl_url());
-  auto wrong = [&](std::string_view what) {
-    return fail(ErrorCode::invalid_argument, fmt::format("the address {} {}", url, what),
+Result<ProbeTarget> probe_target(const std::string& text) {
+  auto url = ANCHORHOLD_TRY(parse_url(text));
+  if (url.scheme != "https")
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("the address {} is not https: a credential goes over TLS only", text),
                 "give it as https://HOST/PATH");
-  };
-  if (!parsed || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
-    return wrong("is not a URL");
-  auto part = [&](CURLUPart which) {
-    char* text = nullptr;
-    std::string value;
-    if (curl_url_get(parsed.get(), which, &text, 0) == CURLUE_OK) value = text;
-    curl_free(text);
-    return value;
-  };
-  if (part(CURLUPART_SCHEME) != "https") return wrong("is not https: a credential goes over TLS only");
-  if (!part(CURLUPART_USER).empty() || !part(CURLUPART_PASSWORD).empty()) return wrong("holds a user");
-  ProbeTarget target;
-  std::string port = part(CURLUPART_PORT), query = part(CURLUPART_QUERY);
-  target.host = part(CURLUPART_HOST) + (port.empty() || port == "443" ? "" : ":" + port);
-  target.path = part(CURLUPART_PATH) + (query.empty() ? "" : "?" + query);
-  target.url = fmt::format("https://{}{}", target.host, target.path);
-  target.method = "GET";
-  return target;
+  return ProbeTarget{url.text(), url.authority(), url.target(), "GET"};
 }
 
 Result<int> probe(const ProbeTarget& target, const vault::Credential& credential, const Secret& secret,

@@ -371,11 +371,11 @@ TEST(Retry, the_default_delay_doubles_up_to_its_limit) {
 }
 
 TEST(Url, only_plain_http_addresses) {
-  EXPECT_EQ(parse_url("http://localhost:11434/v1/")->path, "/v1");
-  EXPECT_EQ(parse_url("https://api.example")->host, "api.example");
+  EXPECT_EQ(model_address("http://localhost:11434/v1/")->path, "/v1");
+  EXPECT_EQ(model_address("https://api.example")->host, "api.example");
   for (const char* bad :
        {"", "localhost", "ftp://x", "file:///etc/passwd", "http://u:p@host/", "http://host/?q=1", "http://"})
-    EXPECT_FALSE(parse_url(bad)) << bad;
+    EXPECT_FALSE(model_address(bad)) << bad;
   for (const char* here : {"localhost", "127.0.0.1", "[::1]", "a.localhost"})
     EXPECT_TRUE(is_loopback(here)) << here;
   for (const char* there : {"localhost.example", "10.0.0.1", "128.0.0.1"})

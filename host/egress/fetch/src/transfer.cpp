@@ -8,6 +8,7 @@
 #include <optional>
 #include <sys/socket.h>
 
+#include "base/url.h"
 #include "egress/text.h"
 #include "page_text.h"
 
@@ -201,24 +202,10 @@ std::optional<Error> run(Hop& hop, const std::string& trust_pem, std::chrono::mi
 
 // The whole address, or nothing for what is none of the web or has a name and a password in it.
 std::optional<std::string> address(const std::string& base, const std::string& text) {
-  std::unique_ptr<CURLU, void (*)(CURLU*)> url(curl_url(), &curl_url_cleanup);
-  if (!url || text.size() > max_url) return std::nullopt;
-  if (!base.empty() && curl_url_set(url.get(), CURLUPART_URL, base.c_str(), 0) != CURLUE_OK)
-    return std::nullopt;
-  if (curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK) return std::nullopt;
-  curl_url_set(url.get(), CURLUPART_FRAGMENT, nullptr, 0);
-  auto part = [&](CURLUPart which) {
-    char* found = nullptr;
-    std::string result;
-    if (curl_url_get(url.get(), which, &found, 0) == CURLUE_OK) result = found;
-    curl_free(found);
-    return result;
-  };
-  std::string scheme = part(CURLUPART_SCHEME);
-  if ((scheme != "http" && scheme != "https") || !part(CURLUPART_USER).empty() ||
-      !part(CURLUPART_PASSWORD).empty())
-    return std::nullopt;
-  return part(CURLUPART_URL);
+  if (text.size() > max_url) return std::nullopt;
+  auto url = parse_url(text, base);
+  if (!url) return std::nullopt;
+  return url->text();
 }
 
 }  // namespace
