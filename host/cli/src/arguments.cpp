@@ -2,41 +2,19 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <fmt/format.h>
 
-#include "answer_words.h"
+#include "argument_parts.h"
 #include "credential_arguments.h"
+#include "egress_arguments.h"
 #include "policy/configuration.h"
+#include "session_arguments.h"
 
 namespace anchorhold::cli {
 namespace {
 
-struct GrantOption {
-  const char* name;
-  mounts::Mode mode;
-  const char* text;
-};
-constexpr std::array grant_options{
-    GrantOption{"--ro", mounts::Mode::ro, "A folder or file to read, at /mnt/NAME in the guest"},
-    GrantOption{"--rw", mounts::Mode::rw, "A folder or file to read and change"},
-    GrantOption{"--rw-no-delete", mounts::Mode::rw_no_delete,
-                "The same, but nothing that is there already can be removed or renamed"}};
-
-constexpr const char* wait_for_answers_text =
-    "Ask also without a terminal; to be answered with: anchorhold egress answer";
 constexpr const char* version_text = "anchorhold " ANCHORHOLD_VERSION "\n";
-
-CLI::Validator duration_validator(std::optional<std::chrono::milliseconds>& into) {
-  return CLI::Validator(
-      [&into](std::string& text) {
-        auto parsed = parse_duration(text);
-        if (parsed) into = *parsed;
-        return parsed ? std::string() : parsed.error().message;
-      },
-      "");
-}
 
 class Parser {
  public:
@@ -48,24 +26,19 @@ class Parser {
                               GuestArguments& into, const char* text);
   void add_run();
   void add_task();
-  void add_sessions();
   void add_changes();
   void add_undo();
   void add_events();
-  void add_egress();
   void add_image();
   void add_doctor();
   void add_guest_options(CLI::App* command, GuestArguments& into);
-  CLI::App* add_action(CLI::App* parent, const char* name, const char* text);
-  void add_json(CLI::App* command) {
-    command->add_flag("--json", json_, "One JSON object per line on standard output");
+  void add_json(CLI::App* command) { cli::add_json(command, json_); }
+  CLI::App* add_action(CLI::App* parent, const char* name, const char* text) {
+    return cli::add_action(parent, name, text, json_);
   }
-  static void add_grant_options(CLI::App* command);
-  static void collect_grants(const CLI::App* command, std::vector<GrantArgument>& into);
   Status finish();
   Status finish_run();
   Status finish_task();
-  Status finish_sessions();
   Status finish_events();
 
   CLI::App app_{"Runs agent tasks and commands in a sealed virtual machine."};
@@ -93,24 +66,14 @@ Parser::Parser() {
   app_.fallthrough();
   add_run();
   add_task();
-  add_sessions();
+  add_sessions_command(app_, sessions_, json_);
   add_changes();
   add_undo();
   add_events();
-  add_egress();
+  add_egress_command(app_, egress_, json_);
   add_image();
   add_doctor();
   add_credential_command(app_, credential_, json_);
-}
-
-void Parser::add_grant_options(CLI::App* command) {
-  // Read again in collect_grants(), where their order is known.
-  for (const auto& [name, mode, text] : grant_options)
-    command->add_option(name, "")
-        ->type_name("PATH")
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->description(text);
 }
 
 void Parser::add_guest_options(CLI::App* command, GuestArguments& into) {
@@ -178,15 +141,6 @@ void Parser::add_rule_option(CLI::App* command, const char* name, policy::Egress
       ->type_name("HOST[:PORT]");
 }
 
-// CLI11 keeps the values of each option apart; the order of a clash ("-2") is the order on the command line.
-void Parser::collect_grants(const CLI::App* command, std::vector<GrantArgument>& into) {
-  std::array<std::size_t, grant_options.size()> next{};
-  for (const CLI::Option* option : command->parse_order())
-    for (std::size_t kind = 0; kind < grant_options.size(); ++kind)
-      if (option->check_name(grant_options[kind].name) && next[kind] < option->results().size())
-        into.push_back({option->results()[next[kind]++], grant_options[kind].mode});
-}
-
 void Parser::add_run() {
   auto* command = app_.add_subcommand("run", "Run one command in a fresh guest");
   command->footer("The command follows after --: anchorhold run [OPTIONS] -- COMMAND [ARG]...");
@@ -229,53 +183,6 @@ void Parser::add_task() {
       ->description("Longest time the task may run, such as 30m")
       ->check(duration_validator(task_.max_time));
   add_json(command);
-}
-
-CLI::App* Parser::add_action(CLI::App* parent, const char* name, const char* text) {
-  auto* action = parent->add_subcommand(name, text);
-  add_json(action);
-  return action;
-}
-
-void Parser::add_sessions() {
-  auto* command = app_.add_subcommand("sessions", "Commands and tasks, past and present");
-  command->require_subcommand(0, 1);
-  add_json(command);
-  using Action = SessionsCommand::Action;
-  add_action(command, "list", "All sessions, newest first")->callback([this] {
-    sessions_.action = Action::list;
-  });
-  auto with_id = [&](const char* name, Action action, const char* text) {
-    auto* sub = add_action(command, name, text);
-    sub->add_option("id", sessions_.id, "The session, or the beginning of its id")
-        ->required()
-        ->type_name("ID");
-    sub->callback([this, action] { sessions_.action = action; });
-    return sub;
-  };
-  with_id("show", Action::show, "One session: what was asked, allowed and done");
-  auto* grant = with_id("grant", Action::grant, "Give a running session one more folder or file");
-  add_grant_options(grant);
-  with_id("stop", Action::stop, "End a session; a task can be resumed")
-      ->add_flag("--force", sessions_.force, "Kill its process when it does not end by itself");
-  auto* resume = with_id("resume", Action::resume, "Go on with a task that was stopped or interrupted");
-  resume
-      ->add_option("--model", sessions_.model, "Another model: anthropic:NAME, openai:NAME or scripted:FILE")
-      ->type_name("MODEL");
-  resume->add_option("--max-turns", sessions_.max_turns, "Most turns of the model, those before included")
-      ->check(CLI::Range(1u, 100000u));
-  resume->add_option("--max-time")
-      ->type_name("TIME")
-      ->expected(1)
-      ->description("Longest time the task may run, what it ran before included")
-      ->check(duration_validator(sessions_.max_time));
-  resume->add_flag("--wait-for-answers", sessions_.wait_for_answers, wait_for_answers_text);
-  resume->add_option("--base-url", sessions_.base_url, "Where the model is served now")->type_name("URL");
-  resume->add_option("--key-file", sessions_.key_file, "A file that holds the key of the model")
-      ->type_name("FILE");
-  with_id("rm", Action::remove, "Forget a session and what its tools printed")
-      ->add_flag("--forget-undo", sessions_.forget_undo,
-                 "Also when it changed something: it cannot be undone after that");
 }
 
 void Parser::add_changes() {
@@ -327,50 +234,6 @@ void Parser::add_events() {
       ->type_name("N:HASH");
 }
 
-void Parser::add_egress() {
-  auto* command =
-      app_.add_subcommand("egress", "What may be reached on the network, and what is asked about it");
-  command->require_subcommand(1);
-  using Action = EgressCommand::Action;
-  auto action = [&](const char* name, Action what, const char* text) {
-    auto* sub = add_action(command, name, text);
-    sub->callback([this, what] { egress_.action = what; });
-    return sub;
-  };
-  auto* explain =
-      action("explain", Action::explain, "Say what the rules decide about a destination, and which one");
-  explain->add_option("host", egress_.query.target, "As a program would name it; without a port, 443")
-      ->required()
-      ->type_name("HOST[:PORT]");
-  explain->add_option("--method", egress_.query.method, "And a request with this method")
-      ->type_name("METHOD");
-  explain->add_option("--path", egress_.query.path, "And a request for this path")->type_name("PATH");
-  explain->add_flag("--resolve", egress_.resolve, "Also look up its addresses and judge them");
-  explain->footer("Exit status: 0 allowed, 1 denied, 2 a person is asked.");
-  auto* rules = action("rules", Action::rules, "The rules in force, and where each comes from");
-  for (auto* sub : {explain, rules})
-    sub->add_option("--session", egress_.session, "What this session may reach, not a new one")
-        ->type_name("ID");
-  action("pending", Action::pending, "The questions of all running sessions that wait for an answer");
-  auto* answer = action("answer", Action::answer, "Answer a question");
-  answer->add_option("question", egress_.question, "As pending shows it")->required()->type_name("QUESTION");
-  answer
-      ->add_option_function<std::string>(
-          "answer",
-          [this](const std::string& word) {
-            auto given = answer_of_word(word);
-            if (!given) throw CLI::ValidationError("answer", "is once, session, always, never or deny");
-            egress_.answer = *given;
-          },
-          "once, session, always, never or deny")
-      ->required()
-      ->type_name("ANSWER");
-  auto* forget = action("forget", Action::forget, "Forget what was answered always or never");
-  forget->add_option("rule", egress_.rule, "HOST, HOST:PORT or answers.toml:LINE, as rules shows them")
-      ->required()
-      ->type_name("RULE");
-}
-
 void Parser::add_image() {
   auto* command = app_.add_subcommand("image", "Guest images: kernel and root file system");
   command->require_subcommand(0, 1);
@@ -403,31 +266,6 @@ void Parser::add_doctor() {
   add_json(command);
 }
 
-tl::unexpected<Error> usage_error(std::string message, const CLI::App* command) {
-  std::string name = command && command->get_parent() ? command->get_name() : std::string();
-  for (auto* parent = command ? command->get_parent() : nullptr; parent && parent->get_parent();
-       parent = parent->get_parent())
-    name = parent->get_name() + " " + name;
-  return fail(ErrorCode::invalid_argument, std::move(message),
-              name.empty() ? "see: anchorhold --help" : fmt::format("see: anchorhold {} --help", name));
-}
-
-const CLI::App* deepest(const CLI::App* app) {
-  auto chosen = app->get_subcommands();
-  return chosen.empty() ? app : deepest(chosen.front());
-}
-
-Status check_model(const std::string& model, const CLI::App* command) {
-  if (model.empty()) return {};
-  std::size_t colon = model.find(':');
-  std::string kind = model.substr(0, colon);
-  if ((kind == "anthropic" || kind == "openai" || kind == "scripted") && colon != std::string::npos &&
-      colon + 1 < model.size())
-    return {};
-  return usage_error(fmt::format("--model is anthropic:NAME, openai:NAME or scripted:FILE, not '{}'", model),
-                     command);
-}
-
 Status Parser::finish_run() {
   auto* command = app_.get_subcommand("run");
   collect_grants(command, run_.guest.grants);
@@ -448,18 +286,6 @@ Status Parser::finish_task() {
   if (task_.prompt.empty() && task_.prompt_file.empty() && !task_.model.starts_with("scripted:"))
     return usage_error("task needs a wish: anchorhold task \"...\", or --file FILE", command);
   return check_model(task_.model, command);
-}
-
-Status Parser::finish_sessions() {
-  if (sessions_.action == SessionsCommand::Action::resume)
-    return check_model(sessions_.model, deepest(&app_));
-  if (sessions_.action != SessionsCommand::Action::grant) return {};
-  const auto* command = deepest(&app_);
-  collect_grants(command, sessions_.grants);
-  if (sessions_.grants.empty())
-    return usage_error("sessions grant needs a folder or a file: --ro PATH, --rw PATH or --rw-no-delete PATH",
-                       command);
-  return {};
 }
 
 Result<events::Head> parse_head(const std::string& text) {
@@ -529,7 +355,7 @@ Result<std::variant<Arguments, HelpText>> Parser::parse(const std::vector<std::s
     ANCHORHOLD_CHECK(finish_task());
     arguments.command = task_;
   } else if (app_.got_subcommand("sessions")) {
-    ANCHORHOLD_CHECK(finish_sessions());
+    ANCHORHOLD_CHECK(finish_sessions(app_, sessions_));
     arguments.command = sessions_;
   } else if (app_.got_subcommand("changes")) {
     arguments.command = changes_;

@@ -1,0 +1,32 @@
+// What the words of several commands have in common.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/arguments.h"
+
+namespace anchorhold::cli {
+
+inline constexpr const char* wait_for_answers_text =
+    "Ask also without a terminal; to be answered with: anchorhold egress answer";
+
+CLI::Validator duration_validator(std::optional<std::chrono::milliseconds>& into);
+void add_json(CLI::App* command, bool& json);
+// A command of a command, with --json.
+CLI::App* add_action(CLI::App* parent, const char* name, const char* text, bool& json);
+
+// --ro, --rw and --rw-no-delete, and afterwards what they named, in the order of the command line.
+void add_grant_options(CLI::App* command);
+void collect_grants(const CLI::App* command, std::vector<GrantArgument>& into);
+
+Status check_model(const std::string& model, const CLI::App* command);
+// With the command's own help as the hint.
+tl::unexpected<Error> usage_error(std::string message, const CLI::App* command);
+const CLI::App* deepest(const CLI::App* app);
+
+}  // namespace anchorhold::cli
