@@ -8,7 +8,6 @@
 
 #include "base/files.h"
 #include "base/id.h"
-#include "hypervisor/libvirt.h"
 #include "test_image.h"
 
 namespace anchorhold::testing {
@@ -51,7 +50,8 @@ Result<std::unique_ptr<RealGuest>> RealGuest::boot(RealGuestOptions options) {
   session::SessionParts parts{
       .events = *guest->sink_,
       .clock = options.clock != nullptr ? *options.clock : guest->clock_,
-      .make_hypervisor = [] { return hypervisor::make_libvirt_hypervisor({}); },
+      .make_hypervisor = [hypervisor =
+                              options.hypervisor] { return hypervisor::make_libvirt_hypervisor(hypervisor); },
       .verify_image = verify,
       .start_vsock =
           [self = guest.get()](vsock::VsockDeviceSpec device, vsock::VsockDeviceCallbacks callbacks) {
@@ -83,6 +83,21 @@ Status RealGuest::kill_machine() {
     return {};
   }
   return fail(ErrorCode::not_found, fmt::format("no QEMU runs the machine {}", id));
+}
+
+std::vector<pid_t> children_named(pid_t parent, std::string_view name) {
+  const std::string wanted = fmt::format("({})", name.substr(0, 15));  // the kernel keeps so much of it
+  std::vector<pid_t> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const pid_t pid = std::atoi(entry.path().filename().c_str());
+    if (pid <= 1) continue;
+    const std::string stat = read_file(entry.path() / "stat", 4096).value_or("");  // pid (name) state parent
+    const auto behind = stat.rfind(") ");
+    if (behind == std::string::npos || std::atoi(stat.c_str() + behind + 4) != parent) continue;
+    if (stat.find(wanted) != std::string::npos) found.push_back(pid);
+  }
+  return found;
 }
 
 RealGuest& shared_guest() {

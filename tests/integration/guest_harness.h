@@ -5,10 +5,13 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <sys/types.h>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "hypervisor/libvirt.h"
 #include "session/session.h"
 
 namespace anchorhold::testing {
@@ -18,6 +21,7 @@ struct RealGuestOptions {
   ByteSize memory = ByteSize::mib(1024);
   std::vector<mounts::Grant> grants;
   const Clock* clock = nullptr;  // null: the real one
+  hypervisor::LibvirtOptions hypervisor = {};
 };
 
 class RealGuest {
@@ -47,6 +51,10 @@ class RealGuest {
   std::unique_ptr<session::Session> session_;
   std::shared_ptr<session::Guest> guest_;
 };
+
+// The processes with this parent and name. Found by what everybody may read of them: a sealed process shows
+// an ordinary user not even which program it runs.
+std::vector<pid_t> children_named(pid_t parent, std::string_view name);
 
 // One guest for all tests of a process that want no other; booted at the first use, and again when it was
 // lost. Ended by GuestEnvironment, which main() registers.

@@ -52,6 +52,7 @@ TEST_F(EgressHttp, AHostThatIsNotTheTargetIsRefused) {
   EXPECT_THAT(get(inside, "/", "b.example.com"), HasSubstr("403"));
   EXPECT_TRUE(sink().wait_for("anchorhold.egress.deny",
                               "is for b.example.com:80 on a connection to a.example.com:80"));
+  EXPECT_TRUE(a.wait_for_connections(1));
   EXPECT_EQ(a.connections(), 1);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
+#include <chrono>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -313,6 +314,13 @@ Site::~Site() {
 std::vector<std::string> Site::faults() {
   std::lock_guard lock(mutex_);
   return faults_;
+}
+
+bool Site::wait_for_connections(int count) const {
+  const auto until = std::chrono::steady_clock::now() + wire_limit;
+  while (connections_ < count && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  return connections_ >= count;
 }
 
 void Site::run() {

@@ -76,7 +76,9 @@ class Site {
   // With a context, TLS; `serve` gets the connection after the handshake.
   Site(const std::string& address, std::uint16_t port, Serve serve, SSL_CTX* context = nullptr);
   ~Site();
+  // Taken by the site so far; a client may be connected a moment before.
   int connections() const { return connections_; }
+  bool wait_for_connections(int count) const;
   std::vector<std::string> faults();
 
  private:

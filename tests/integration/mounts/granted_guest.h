@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -74,15 +73,7 @@ class GrantedGuest {
 
   // SIGKILL to one of the programs that serve this guest, by its name.
   void kill_process(const std::string& name) {
-    std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
-      int pid = std::atoi(entry.path().filename().c_str());
-      if (pid <= 1 || std::filesystem::read_symlink(entry.path() / "exe", ignored).filename() != name)
-        continue;
-      std::ifstream in(entry.path() / "stat");
-      std::string text(std::istreambuf_iterator<char>(in), {});
-      auto behind = text.rfind(") ");  // pid (name) state parent
-      if (behind == std::string::npos || std::atoi(text.c_str() + behind + 4) != getpid()) continue;
+    for (pid_t pid : anchorhold::testing::children_named(getpid(), name)) {
       EXPECT_EQ(kill(pid, SIGKILL), 0);
       return;
     }
