@@ -19,10 +19,13 @@ rmSync(stampFile, { force: true });
 rmSync(skippedFile, { force: true });
 for (const name of inputs) copyFileSync(path.join(here, name), path.join(folder, name));
 
-const npm = spawnSync("npm", ["ci", "--no-audit", "--no-fund", "--ignore-scripts"], { cwd: folder, encoding: "utf8" });
+// The npm that tests bring into guests, or the machine's own.
+const brought = path.join(process.env.ANCHORHOLD_TEST_PROGRAMS ?? "", "usr/lib/node_modules/npm/bin/npm-cli.js");
+const [program, ...first] = existsSync(brought) ? [process.execPath, brought] : ["npm"];
+const npm = spawnSync(program, [...first, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], { cwd: folder, encoding: "utf8" });
 if (npm.error?.code === "ENOENT") {
   console.log("SKIPPED: there is no npm");
-  writeFileSync(skippedFile, "there is no npm; install one (Debian: apt-get install --no-install-recommends npm) and run the test again");
+  writeFileSync(skippedFile, "there is no npm; tools/test brings one");
 } else if (npm.status !== 0) {
   console.log(npm.stderr);
   if (process.env.CI) process.exit(1);
