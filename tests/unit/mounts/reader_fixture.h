@@ -138,6 +138,11 @@ class FuseGuest {
     EXPECT_EQ(reply.error, 0);
     return reply.error ? 0 : reply.as<fuse_open_out>().fh;
   }
+  void release(std::uint64_t handle) {
+    fuse_release_in in{};
+    in.fh = handle;
+    EXPECT_EQ(ask(FUSE_RELEASE, 0, bytes_of(in)).error, 0);
+  }
   static std::string read_arguments(std::uint64_t handle, std::uint64_t offset, std::uint32_t size) {
     fuse_read_in in{};
     in.fh = handle;

@@ -254,6 +254,61 @@ TEST_F(ReaderReading, AnOpenOfWhatTheHostChangedIsLookedUpAgain) {
   EXPECT_EQ(guest_->read(guest_->handle(again, O_RDONLY), 0, 100).payload, "replaced");
 }
 
+// A kernel looks a path up a second time when it is refused, and never a third time. So what a lookup found
+// can be asked about and opened, however often the host replaces it meanwhile, and whatever was refused
+// before.
+TEST_F(ReaderReading, AFileThatIsReplacedAllTheTimeCanBeOpened) {
+  write_text(grant_ / "file", "text 0");
+  boot(Mode::ro);
+  int version = 0;
+  auto replace = [&] {
+    write_text(grant_ / "new", "text " + std::to_string(++version));
+    std::filesystem::rename(grant_ / "new", grant_ / "file");
+  };
+  auto second_try = [&] {
+    replace();
+    auto node = guest_->node("file");
+    const std::string found = "text " + std::to_string(version);
+    replace();
+    EXPECT_EQ(guest_->attributes(node).as<fuse_attr_out>().attr.size, found.size());
+    replace();
+    auto handle = guest_->handle(node, O_RDONLY);
+    EXPECT_EQ(guest_->read(handle, 0, 100).payload, found);
+    guest_->release(handle);
+  };
+  for (int round = 0; round < 10; ++round) {
+    // Refused at the open: the guest knew the file before it was replaced.
+    auto node = guest_->node("file");
+    replace();
+    EXPECT_EQ(guest_->open(node, O_RDONLY).error, ESTALE);
+    second_try();
+    // Refused before the open, when its kernel asks for attributes: the guest knew it from a listing.
+    auto listed = guest_->list(FUSE_ROOT_ID, FUSE_READDIRPLUS).at("file");
+    replace();
+    EXPECT_EQ(guest_->attributes(listed).error, ESTALE);
+    second_try();
+  }
+}
+
+// Also when its name is gone, and with it the reader's own way to it.
+TEST_F(ReaderReading, WhatIsOpenInTheGuestStaysReachable) {
+  constexpr int more_than_are_held = 4200;
+  write_text(grant_ / "file", "text");
+  for (int i = 0; i < more_than_are_held; ++i) write_text(grant_ / ("other" + std::to_string(i)), "");
+  boot(Mode::ro);
+  auto node = guest_->node("file");
+  auto handle = guest_->handle(node, O_RDONLY);
+  std::filesystem::remove(grant_ / "file");
+  for (int i = 0; i < more_than_are_held; ++i) ASSERT_NE(guest_->node("other" + std::to_string(i)), 0u);
+  auto attributes = guest_->attributes(node);
+  EXPECT_EQ(attributes.error, 0) << "fstat() of an open file names no handle";
+  EXPECT_EQ(attributes.as<fuse_attr_out>().attr.size, 4u);
+  // As through /proc/self/fd.
+  EXPECT_EQ(guest_->open(node, O_RDONLY).error, ESTALE);
+  EXPECT_EQ(guest_->open(node, O_RDONLY).error, 0);
+  EXPECT_EQ(guest_->read(handle, 0, 100).payload, "text");
+}
+
 TEST_F(ReaderReading, HostEditsAreSeenByWhoHoldsTheFileOpen) {
   write_text(grant_ / "file", std::string(5000, 'a'));
   boot(Mode::ro);

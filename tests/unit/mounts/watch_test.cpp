@@ -243,5 +243,47 @@ TEST_F(WatchedReader, AnnouncementsTouchNothing) {
   }
 }
 
+// A kernel takes the attributes in some answers for newer than all it knows. So an announcement never says
+// something of a file that the guest may have open, unless it is so.
+TEST_F(WatchedReader, AnnouncementsSayNothingOldOfAFile) {
+  write("file", "old text");
+  write("listed", "listed text");
+  boot(Mode::ro);
+  auto known = guest_->node("file"), listed = guest_->list(FUSE_ROOT_ID, FUSE_READDIRPLUS).at("listed");
+  constexpr std::uint64_t means_nothing = 1ull << 63;
+  auto announced = [&](std::uint32_t opcode, const std::string& arguments) {
+    guest_->group = announcing_group;
+    auto reply = guest_->ask(opcode, FUSE_ROOT_ID, arguments);
+    guest_->group = 0;
+    EXPECT_EQ(reply.error, 0);
+    auto entry = reply.as<fuse_entry_out>();
+    EXPECT_EQ(entry.entry_valid + entry.entry_valid_nsec + entry.attr_valid + entry.attr_valid_nsec, 0u);
+    return entry;
+  };
+  // What appeared is there, and nothing is said of it.
+  write("new", "some text");
+  auto appeared = announced(
+      FUSE_MKNOD, testing::bytes_of(fuse_mknod_in{S_IFREG | 0644, 0, 0, 0}) + FuseGuest::name("new"));
+  EXPECT_GE(appeared.nodeid, means_nothing);
+  EXPECT_NE(guest_->node("new"), appeared.nodeid);
+  std::filesystem::create_directory(grant_ / "folder");
+  EXPECT_GE(
+      announced(FUSE_MKDIR, testing::bytes_of(fuse_mkdir_in{0755, 0}) + FuseGuest::name("folder")).nodeid,
+      means_nothing);
+  std::filesystem::create_symlink("x", grant_ / "link");
+  EXPECT_GE(announced(FUSE_SYMLINK, FuseGuest::name("link") + FuseGuest::name("-")).nodeid, means_nothing);
+  // Of what was replaced: what it is, where that can be known.
+  for (const char* name : {"file", "listed"}) {
+    write("new", "replaced it");
+    std::filesystem::rename(grant_ / "new", grant_ / name);
+  }
+  auto before = announced(FUSE_LOOKUP, FuseGuest::name("file"));
+  EXPECT_EQ(before.nodeid, known);
+  EXPECT_EQ(before.attr.size, 8u);
+  before = announced(FUSE_LOOKUP, FuseGuest::name("listed"));
+  EXPECT_NE(before.nodeid, listed);
+  EXPECT_GE(before.nodeid, means_nothing);
+}
+
 }  // namespace
 }  // namespace anchorhold::mounts

@@ -51,41 +51,24 @@ void Coherence::changed_by_guest(const NodeRef& node, const Statx& info) {
 }
 
 bool Coherence::has_to_look_again(const NodeRef& node, const Statx& info, std::uint32_t caller) {
-  bool as_told = nodes_.told_version(node) == version_of(info) && nodes_.is_in_place(node);
   auto parent = nodes_.parent(node);
-  std::lock_guard lock(mutex_);
   bool again = false;
-  if (auto found = refused_.find(caller); found != refused_.end()) {
-    again = parent && found->second.folder == parent->id();
-    refused_.erase(found);
-  }
-  if (as_told || again || !parent) return false;
-  remember_refused(caller, parent, node);
-  return true;
-}
-
-void Coherence::was_gone(const NodeRef& node, std::uint32_t caller) {
-  auto parent = nodes_.parent(node);
-  std::lock_guard lock(mutex_);
-  if (parent) remember_refused(caller, parent, node);
-}
-
-bool Coherence::looks_again(const NodeRef& folder, std::string_view name, std::uint32_t caller) {
-  std::uint64_t refused;
   {
     std::lock_guard lock(mutex_);
-    auto found = refused_.find(caller);
-    if (found == refused_.end() || found->second.folder != folder->id()) return false;
-    refused = found->second.node;
+    if (auto found = refused_.find(caller); found != refused_.end()) {
+      again = found->second == 0 || (parent && found->second == parent->id());
+      refused_.erase(found);
+    }
   }
-  auto node = nodes_.at_place(folder, name);
-  return node && node->id() == refused;
+  return !again && parent && !(nodes_.told_version(node) == version_of(info) && nodes_.is_in_place(node));
 }
 
-void Coherence::remember_refused(std::uint32_t caller, const NodeRef& folder, const NodeRef& node) {
+void Coherence::was_refused(const NodeRef& node, std::uint32_t caller) {
   constexpr std::size_t most_callers = 4096;
+  auto parent = node->is_directory() ? nullptr : nodes_.parent(node);
+  std::lock_guard lock(mutex_);
   if (refused_.size() >= most_callers) refused_.clear();
-  refused_[caller] = {folder->id(), node->id()};
+  refused_[caller] = parent ? parent->id() : 0;
 }
 
 bool Coherence::may_keep_pages(const NodeRef& node, const Statx& info) {

@@ -124,6 +124,7 @@ Result<std::uint32_t> Dispatcher::serve(const RequestBuffers& buffers, Scratch& 
   int error = announces ? announced(call) : known && known->handler ? (this->*known->handler)(call) : ENOSYS;
   if (call.malformed) return malformed(name, call.malformed);
   if (!answered) return 0u;
+  if (error == ESTALE && !announces) files_.was_refused(header.nodeid, header.pid);
 
   fuse_out_header out{};
   out.len = static_cast<std::uint32_t>(sizeof out + (error ? 0 : call.answered));

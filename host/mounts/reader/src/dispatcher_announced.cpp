@@ -83,22 +83,30 @@ int Dispatcher::announced_lookup(Call& call) {
   auto name = call.arguments.take_name();
   if (!name) return call.bad("a name without an end");
   auto before = files_.announced_lookup(call.header.nodeid, *name);
-  fuse_entry_out out{};  // to be remembered for no time at all
   if (!before) {
     if (before.error() != ENOENT) return before.error();
-    call.answer(out);
+    call.answer(fuse_entry_out{});
     return 0;
   }
-  // Of an object that the guest never saw, an id that means nothing.
-  static std::atomic<std::uint64_t> next{1ull << 63};
-  out.nodeid = before->node ? before->node->id() : next++;
+  if (!before->node)
+    return answer_nothing_known(call, call.header.gid == announcing_folder_group ? S_IFDIR : S_IFREG);
+  fuse_entry_out out{};  // to be remembered for no time at all
+  out.nodeid = before->node->id();
   out.attr = to_fuse(before->info);
-  if (out.attr.mode == 0) {
-    out.attr.mode = call.header.gid == announcing_folder_group ? S_IFDIR | 0755 : S_IFREG | 0644;
-    if (before->node) out.attr.mode = before->node->identity().type | 0644;
-    out.attr.nlink = 1;
-    out.attr.ino = out.nodeid;
-  }
+  call.answer(out);
+  return 0;
+}
+
+// An entry with an id that means nothing, to be remembered for no time at all: the guest's kernel learns of a
+// name and of nothing else. What it is told of an object in an answer to MKNOD it takes for newer than all it
+// knows, also when it is older.
+int Dispatcher::answer_nothing_known(Call& call, std::uint32_t type) {
+  static std::atomic<std::uint64_t> next{1ull << 63};
+  fuse_entry_out out{};
+  out.nodeid = next++;
+  out.attr.ino = out.nodeid;
+  out.attr.mode = type | (type == S_IFDIR ? 0755u : 0644u);
+  out.attr.nlink = 1;
   call.answer(out);
   return 0;
 }
@@ -106,9 +114,8 @@ int Dispatcher::announced_lookup(Call& call) {
 int Dispatcher::announced_appearance(Call& call, std::uint32_t type) {
   auto name = call.arguments.take_name();
   if (!name) return call.bad("a name without an end");
-  auto entry = files_.announced_appearance(call.header.nodeid, *name, type);
-  if (entry) entry->times.attributes = {};
-  return answer_entry(call, entry);
+  auto there = files_.announced_appearance(call.header.nodeid, *name, type);
+  return there ? answer_nothing_known(call, type) : there.error();
 }
 
 int Dispatcher::announced_rename(Call& call, std::uint64_t new_parent) {

@@ -77,7 +77,7 @@ int Dispatcher::lookup(Call& call) {
   auto name = call.arguments.take_name();
   if (!name) return call.bad("a name without an end");
   CacheTimes absence;
-  auto entry = files_.lookup(call.header.nodeid, *name, call.header.pid, absence);
+  auto entry = files_.lookup(call.header.nodeid, *name, absence);
   if (entry && call.header.gid == asking_anew_group) entry->times.attributes = {};
   if (entry || entry.error() != ENOENT) return answer_entry(call, entry);
   // "There is none" may be remembered for a while, too: an entry without a node.

@@ -11,9 +11,6 @@ namespace anchorhold::mounts {
 namespace {
 
 // Where the answer to a write may come as late as the close.
-// How often a lookup is begun anew when the host replaces what was found before it could be held.
-constexpr int max_lookups = 16;
-
 bool reports_at_close(long file_system) {
   constexpr long cifs = 0xff534d42, smb2 = 0xfe534d42, nfs = 0x6969, fuse = 0x65735546, ceph = 0x00c36400,
                  v9 = 0x01021997, afs = 0x5346414f;
@@ -84,40 +81,42 @@ bool FileSystem::visible(const NodeRef& parent, std::string_view name) const {
   if (!only_file_.empty() && parent == nodes_->root() && name != only_file_) return false;
   if (!hidden_.hides(name)) return true;
   if (!keeper_ || !is_valid_name(name)) return false;
-  auto folder = nodes_->descriptor(parent);
+  auto folder = reach(parent);
   return folder &&
          keeper_->ask(make_request(Verb::look_up_own, name), std::array{(*folder)->get()}).error == 0;
 }
 
+// What the guest is told of stays reachable whatever the host does to the name meanwhile: a kernel that is
+// refused with ESTALE looks the path up again only once, and the host may replace a file all the time.
 Outcome<FileSystem::Entry> FileSystem::enter(const NodeRef& parent, const SharedFd& folder,
                                              std::string_view name) {
   Entry entry;
   bool watched = coherence_.watched(parent);
-  entry.info = ANCHORHOLD_OUTCOME(nodes_->stat_at(folder->get(), std::string(name)));
-  entry.node = ANCHORHOLD_OUTCOME(nodes_->enter(entry.info, parent, name));
+  entry.node = ANCHORHOLD_OUTCOME(nodes_->enter_held(folder->get(), parent, std::string(name), entry.info));
   entry.times = coherence_.tell(watched, entry.node, entry.info);
-  // A folder that the host moves while the guest works in it stays reachable, as it would on the host.
-  if (entry.node->is_directory()) (void)nodes_->descriptor(entry.node);
   return entry;
 }
 
+// What has no name any more, and no descriptor among those that are kept, may be open in the guest.
+Outcome<SharedFd> FileSystem::reach(const NodeRef& node) const {
+  auto descriptor = nodes_->descriptor(node);
+  if (descriptor || descriptor.error() != ESTALE) return descriptor;
+  if (auto opened = handles_.descriptor_of(node)) return opened;
+  return descriptor;
+}
+
 Outcome<FileSystem::Entry> FileSystem::lookup(std::uint64_t parent_id, std::string_view name,
-                                              std::uint32_t caller, CacheTimes& absence) {
+                                              CacheTimes& absence) {
   if (auto valid = check_name("FUSE_LOOKUP", name); !valid) return refuse(valid.error());
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
   absence = coherence_.absence(coherence_.watched(parent));
   if (!visible(parent, name)) return refuse(ENOENT);
-  auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
-  bool again = coherence_.looks_again(parent, name, caller);
-  auto entry = enter(parent, folder, name);
-  // A host that replaces the file all the time may have done so again.
-  for (int tries = 0; again && entry && tries < max_lookups; ++tries) {
-    auto held = nodes_->descriptor(entry->node);
-    if (held || held.error() != ESTALE) break;
-    nodes_->forget(entry->node->id(), 1);
-    entry = enter(parent, folder, name);
-  }
-  return entry;
+  auto folder = ANCHORHOLD_OUTCOME(reach(parent));
+  return enter(parent, folder, name);
+}
+
+void FileSystem::was_refused(std::uint64_t id, std::uint32_t caller) {
+  if (auto node = nodes_->find(id)) coherence_.was_refused(*node, caller);
 }
 
 Outcome<FileSystem::Attributes> FileSystem::attributes(std::uint64_t id,
@@ -135,31 +134,37 @@ Outcome<FileSystem::Attributes> FileSystem::attributes_of(const NodeRef& node,
   bool watched = coherence_.watched(parent ? parent : nodes_->root());
   Attributes attributes;
   attributes.info = file ? ANCHORHOLD_OUTCOME(nodes_->stat_descriptor(file->descriptor.get()))
-                         : ANCHORHOLD_OUTCOME(nodes_->attributes(node));
+                         : ANCHORHOLD_OUTCOME(attributes_now(node));
   attributes.valid = coherence_.tell(watched, node, attributes.info).attributes;
   return attributes;
 }
 
-HostWatch::OwnName FileSystem::own_name(const NodeRef& folder, std::string_view name,
-                                        HostWatch::Names names) {
-  return HostWatch::OwnName(watch_.get(), folder->id(), name, names);
+Outcome<Statx> FileSystem::attributes_now(const NodeRef& node) const {
+  auto info = nodes_->attributes(node);
+  if (info || info.error() != ESTALE) return info;
+  if (auto opened = handles_.descriptor_of(node)) return nodes_->stat_descriptor(opened->get());
+  return info;
 }
 
-void FileSystem::note_own_change(const NodeRef& node, int descriptor, HostWatch::OwnChange& own) {
+OwnChanges::Name FileSystem::own_name(const NodeRef& folder, std::string_view name, OwnChanges::Names names) {
+  return OwnChanges::Name(watch_ ? watch_->own_changes_in(folder) : nullptr, folder->id(), name, names);
+}
+
+void FileSystem::note_own_change(const NodeRef& node, int descriptor, OwnChanges::Change& own) {
   auto info = nodes_->stat_descriptor(descriptor);
   if (!info) return;
   coherence_.changed_by_guest(node, *info);
   own.done(*info);
 }
 
-HostWatch::OwnChange FileSystem::own_change(const NodeRef& node) {
-  return HostWatch::OwnChange(watch_.get(), node);
+OwnChanges::Change FileSystem::own_change(const NodeRef& node) {
+  return OwnChanges::Change(watch_ ? watch_->own_changes() : nullptr, node);
 }
 
 Outcome<std::string> FileSystem::read_link(std::uint64_t id) {
   auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
   if (!node->is_symlink()) return refuse(EINVAL);
-  auto descriptor = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  auto descriptor = ANCHORHOLD_OUTCOME(reach(node));
   char target[4096];
   ssize_t size = readlinkat(descriptor->get(), "", target, sizeof target);
   if (size < 0) return refuse(errno);
@@ -168,7 +173,7 @@ Outcome<std::string> FileSystem::read_link(std::uint64_t id) {
 
 Outcome<struct statfs> FileSystem::statistics(std::uint64_t id) {
   auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
-  auto descriptor = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  auto descriptor = ANCHORHOLD_OUTCOME(reach(node));
   struct statfs info;
   if (fstatfs(descriptor->get(), &info) != 0) return refuse(errno);
   return info;
@@ -179,7 +184,7 @@ Outcome<struct statfs> FileSystem::statistics(std::uint64_t id) {
 Outcome<UniqueFd> FileSystem::open_to_read(const NodeRef& node) {
   if (!node->is_directory() && !node->is_regular()) return refuse(EACCES);
   for (bool again : {true, false}) {
-    auto descriptor = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+    auto descriptor = ANCHORHOLD_OUTCOME(reach(node));
     UniqueFd fd;
     if (node->is_directory()) {
       fd.reset(openat(descriptor->get(), ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));

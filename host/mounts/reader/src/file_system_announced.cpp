@@ -8,27 +8,31 @@ Outcome<FileSystem::Before> FileSystem::announced_lookup(std::uint64_t parent_id
   if (!is_valid_name(name)) return refuse(EINVAL);
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
   if (!visible(parent, name)) return refuse(ENOENT);
-  auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
+  auto folder = ANCHORHOLD_OUTCOME(reach(parent));
   auto now = nodes_->stat_at(folder->get(), std::string(name));
   Before before;
   before.node = nodes_->at_place(parent, name);
   if (now && (!before.node || before.node->identity() == identity_of(*now))) return refuse(ENOENT);
   if (!before.node) return before;
-  nodes_->recall(before.node);
-  if (auto info = nodes_->attributes(before.node)) before.info = *info;
+  // The guest may have it open, and takes a size for true that comes with its id.
+  if (auto info = attributes_now(before.node)) {
+    before.info = *info;
+    nodes_->recall(before.node);
+  } else {
+    before.node = nullptr;
+  }
   return before;
 }
 
-Outcome<FileSystem::Entry> FileSystem::announced_appearance(std::uint64_t parent_id, std::string_view name,
-                                                            std::uint32_t type) {
+Outcome<void> FileSystem::announced_appearance(std::uint64_t parent_id, std::string_view name,
+                                               std::uint32_t type) {
   if (!is_valid_name(name)) return refuse(EINVAL);
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
   if (!visible(parent, name)) return refuse(ENOENT);
-  auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
-  auto entry = ANCHORHOLD_OUTCOME(enter(parent, folder, name));
-  if (entry.node->identity().type == type) return entry;
-  nodes_->forget(entry.node->id(), 1);
-  return refuse(ESTALE);
+  auto folder = ANCHORHOLD_OUTCOME(reach(parent));
+  auto now = ANCHORHOLD_OUTCOME(nodes_->stat_at(folder->get(), std::string(name)));
+  if (identity_of(now).type != type) return refuse(EIO);
+  return {};
 }
 
 Outcome<void> FileSystem::announced_removal(std::uint64_t parent_id, std::string_view name) {

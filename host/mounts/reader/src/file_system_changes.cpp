@@ -21,11 +21,11 @@ Outcome<KeeperAnswer> FileSystem::ask(const NodeRef& node, std::string_view name
 
 // About an object that is found by its name. The name our descriptor was opened by may have gone on the host.
 Outcome<KeeperAnswer> FileSystem::ask_about(const NodeRef& node, const RequestHeader& request) {
-  auto descriptor = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  auto descriptor = ANCHORHOLD_OUTCOME(reach(node));
   auto answer = ask(node, {}, request, std::array{descriptor->get()});
   if (answer || answer.error() != ESTALE) return answer;
   nodes_->reopen(node);
-  descriptor = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  descriptor = ANCHORHOLD_OUTCOME(reach(node));
   return ask(node, {}, request, std::array{descriptor->get()});
 }
 
@@ -47,10 +47,10 @@ Outcome<FileSystem::Entry> FileSystem::create(std::uint64_t parent_id, std::stri
   if ((flags & O_ACCMODE) != O_WRONLY) request.flags |= open_flag::read_too;
   if (flags & O_TRUNC) request.flags |= open_flag::truncate;
   if (flags & O_EXCL) request.flags |= open_flag::exclusive;
-  auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
+  auto folder = ANCHORHOLD_OUTCOME(reach(parent));
   bool watched = coherence_.watched(parent);
   bool existed = watch_ && !(flags & O_EXCL) && nodes_->stat_at(folder->get(), std::string(name));
-  HostWatch::OwnName own(existed ? nullptr : watch_.get(), parent->id(), name, HostWatch::Names::appearing);
+  auto own = existed ? OwnChanges::Name() : own_name(parent, name, OwnChanges::Names::appearing);
   auto asked = ask(parent, name, request, std::array{folder->get()});
   if (!asked) {
     own.failed();
@@ -80,14 +80,14 @@ Outcome<FileSystem::Entry> FileSystem::make(std::uint64_t parent_id, std::string
                                             RequestHeader request, std::string_view payload) {
   if (auto valid = check_name(to_string(request.verb), name); !valid) return refuse(valid.error());
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
-  auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
-  auto own = own_name(parent, name, HostWatch::Names::appearing);
+  auto folder = ANCHORHOLD_OUTCOME(reach(parent));
+  auto own = own_name(parent, name, OwnChanges::Names::appearing);
   return made(parent, folder, name, ask(parent, name, request, std::array{folder->get()}, payload), own);
 }
 
 Outcome<FileSystem::Entry> FileSystem::made(const NodeRef& parent, const SharedFd& folder,
                                             std::string_view name, const Outcome<KeeperAnswer>& answer,
-                                            HostWatch::OwnName& own) {
+                                            OwnChanges::Name& own) {
   if (!answer) {
     own.failed();
     return refuse(answer.error());
@@ -129,10 +129,10 @@ Outcome<FileSystem::Entry> FileSystem::link(std::uint64_t id, std::uint64_t pare
   if (auto valid = check_name("FUSE_LINK", name); !valid) return refuse(valid.error());
   auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
-  auto object = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
-  auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
+  auto object = ANCHORHOLD_OUTCOME(reach(node));
+  auto folder = ANCHORHOLD_OUTCOME(reach(parent));
   auto request = make_request(Verb::link, name);
-  auto own = own_name(parent, name, HostWatch::Names::appearing);
+  auto own = own_name(parent, name, OwnChanges::Names::appearing);
   return made(parent, folder, name, ask(parent, name, request, std::array{object->get(), folder->get()}),
               own);
 }
@@ -140,9 +140,9 @@ Outcome<FileSystem::Entry> FileSystem::link(std::uint64_t id, std::uint64_t pare
 Outcome<void> FileSystem::remove(std::uint64_t parent_id, std::string_view name, Verb verb) {
   if (auto valid = check_name(to_string(verb), name); !valid) return refuse(valid.error());
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
-  auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
+  auto folder = ANCHORHOLD_OUTCOME(reach(parent));
   if (keeper_) about_to_go(parent, folder, name);
-  auto own = own_name(parent, name, HostWatch::Names::vanishing);
+  auto own = own_name(parent, name, OwnChanges::Names::vanishing);
   auto answer = ask(parent, name, make_request(verb, name), std::array{folder->get()});
   if (answer) return {};
   own.failed();
@@ -164,8 +164,8 @@ Outcome<void> FileSystem::rename(std::uint64_t parent_id, std::string_view name,
   if (flags & ~rename_flag::all) return refuse(EINVAL);
   auto parent = ANCHORHOLD_OUTCOME(find_folder(parent_id));
   auto new_parent = ANCHORHOLD_OUTCOME(find_folder(new_parent_id));
-  auto folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(parent));
-  auto new_folder = ANCHORHOLD_OUTCOME(nodes_->descriptor(new_parent));
+  auto folder = ANCHORHOLD_OUTCOME(reach(parent));
+  auto new_folder = ANCHORHOLD_OUTCOME(reach(new_parent));
   auto request = make_request(Verb::rename, name, new_name);
   request.flags = flags;
   NodeRef moved, replaced;
@@ -174,7 +174,7 @@ Outcome<void> FileSystem::rename(std::uint64_t parent_id, std::string_view name,
       moved = nodes_->known(identity_of(*info));
     replaced = about_to_go(new_parent, new_folder, new_name);
   }
-  using Names = HostWatch::Names;
+  using Names = OwnChanges::Names;
   bool exchanges = flags & rename_flag::exchange;
   auto own = own_name(parent, name, exchanges ? Names::both : Names::vanishing);
   auto own_new = own_name(new_parent, new_name, exchanges ? Names::both : Names::appearing);
@@ -223,7 +223,7 @@ Outcome<void> FileSystem::set_xattr(std::uint64_t id, std::string_view name, std
   if (value.size() > max_payload_bytes) return refuse(E2BIG);
   if (flags & ~xattr_flag::all) return refuse(EINVAL);
   auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
-  auto object = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  auto object = ANCHORHOLD_OUTCOME(reach(node));
   auto request = make_request(Verb::set_xattr, name);
   request.flags = flags;
   auto own = own_change(node);
@@ -236,7 +236,7 @@ Outcome<void> FileSystem::remove_xattr(std::uint64_t id, std::string_view name) 
   if (!name.starts_with("user.")) return refuse(EOPNOTSUPP);
   if (name.size() > max_name_bytes) return refuse(ERANGE);
   auto node = ANCHORHOLD_OUTCOME(nodes_->find(id));
-  auto object = ANCHORHOLD_OUTCOME(nodes_->descriptor(node));
+  auto object = ANCHORHOLD_OUTCOME(reach(node));
   auto own = own_change(node);
   (void)ANCHORHOLD_OUTCOME(ask(node, {}, make_request(Verb::remove_xattr, name), std::array{object->get()}));
   note_own_change(node, object->get(), own);

@@ -65,17 +65,13 @@ Outcome<FileSystem::Opened> FileSystem::open(std::uint64_t id, int flags, std::u
   file->node = node;
   int access = flags & O_ACCMODE;
   if (access == O_RDONLY && !(flags & O_TRUNC)) {
-    auto descriptor = open_to_read(node);
-    if (!descriptor && descriptor.error() == ESTALE) coherence_.was_gone(node, caller);
-    file->descriptor = ANCHORHOLD_OUTCOME(std::move(descriptor));
+    file->descriptor = ANCHORHOLD_OUTCOME(open_to_read(node));
   } else {
     auto request = make_request(Verb::open_for_write);
     if (access != O_WRONLY) request.flags |= open_flag::read_too;
     if (flags & O_TRUNC) request.flags |= open_flag::truncate;
     auto own = own_change(node);
-    auto asked = ask_about(node, request);
-    if (!asked && asked.error() == ESTALE) coherence_.was_gone(node, caller);
-    auto answer = ANCHORHOLD_OUTCOME(std::move(asked));
+    auto answer = ANCHORHOLD_OUTCOME(ask_about(node, request));
     file->descriptor = std::move(answer.descriptor);
     file->writable = access != O_RDONLY;
     if (flags & O_TRUNC) note_own_change(node, file->descriptor.get(), own);
@@ -188,6 +184,9 @@ Outcome<std::uint64_t> FileSystem::open_folder(std::uint64_t id) {
   auto folder = std::make_shared<FolderHandle>();
   folder->descriptor = ANCHORHOLD_OUTCOME(open_to_read(node));
   folder->node = node;
+  // It is going to be listed: asked for now, the watch is there when the entries are told, and they may be
+  // remembered.
+  (void)coherence_.watched(node);
   return handles_.add(std::move(folder));
 }
 

@@ -30,6 +30,15 @@ Outcome<std::shared_ptr<FolderHandle>> HandleTable::folder(std::uint64_t id) con
   return found->second;
 }
 
+SharedFd HandleTable::descriptor_of(const NodeRef& node) const {
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, file] : files_)
+    if (file->node == node) return SharedFd(file, &file->descriptor);
+  for (const auto& [id, folder] : folders_)
+    if (folder->node == node) return SharedFd(folder, &folder->descriptor);
+  return nullptr;
+}
+
 bool HandleTable::remove(std::uint64_t id) {
   std::shared_ptr<FileHandle> file;  // closed without the mutex
   std::shared_ptr<FolderHandle> folder;

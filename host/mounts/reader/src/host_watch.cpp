@@ -22,14 +22,11 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t max_folders = 8000;
-constexpr std::size_t max_remembered = 1u << 16;
+constexpr std::size_t max_deferred = 1u << 16;
 // Events of one moment are taken together: the kernel merges what is the same, and this thread wakes less.
 constexpr milliseconds gathering{2};
-// Of two changes to a file within this time it is not asked who made them.
-constexpr milliseconds settling{100};
+// How long it is waited until it is clear who changed a file.
 constexpr milliseconds longest_settling{1000};
-// How late the event of an own change may come.
-constexpr milliseconds own_time{2000};
 constexpr milliseconds sweep_interval{1000};
 
 ObjectKind kind_of(const Statx& info) {
@@ -37,20 +34,6 @@ ObjectKind kind_of(const Statx& info) {
          : S_ISREG(info.stx_mode) ? ObjectKind::file
          : S_ISLNK(info.stx_mode) ? ObjectKind::symlink
                                   : ObjectKind::other;
-}
-
-bool same_time(const statx_timestamp& a, const statx_timestamp& b) {
-  return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-}
-
-bool same_version(const Statx& a, const Statx& b) {
-  return same_time(a.stx_mtime, b.stx_mtime) && same_time(a.stx_ctime, b.stx_ctime) &&
-         a.stx_size == b.stx_size;
-}
-
-bool later(const Statx& a, const Statx& b) {
-  return std::pair(a.stx_ctime.tv_sec, a.stx_ctime.tv_nsec) >
-         std::pair(b.stx_ctime.tv_sec, b.stx_ctime.tv_nsec);
 }
 
 bool send_now(int socket, const std::string& bytes, int descriptor) {
@@ -105,7 +88,6 @@ void HostWatch::reset() {
                -1);
   folders_.clear();
   by_watch_.clear();
-  expected_.clear();
   own_.clear();
 }
 
@@ -144,6 +126,11 @@ bool HostWatch::is_watched(const NodeRef& folder) {
   return true;
 }
 
+OwnChanges* HostWatch::own_changes_in(const NodeRef& folder) {
+  std::lock_guard lock(mutex_);
+  return folders_.contains(folder->id()) ? &own_ : nullptr;
+}
+
 // A watch may go when nothing is remembered any more because of it.
 bool HostWatch::make_room(Time now) {
   for (auto it = folders_.begin(); it != folders_.end(); ++it) {
@@ -162,93 +149,6 @@ bool HostWatch::make_room(Time now) {
   return false;
 }
 
-bool HostWatch::recently_changed(const NodeRef& node) {
-  std::lock_guard lock(mutex_);
-  auto found = own_.find(node->id());
-  return found != own_.end() &&
-         (found->second.under_way > 0 || found->second.last + settling > steady_clock::now());
-}
-
-HostWatch::OwnName::OwnName(HostWatch* watch, std::uint64_t folder, std::string_view name, Names names)
-    : folder_(folder), names_(names) {
-  if (!watch) return;
-  std::lock_guard lock(watch->mutex_);
-  if (!watch->folders_.contains(folder) || watch->expected_.size() >= max_remembered) return;
-  watch_ = watch;
-  name_ = name;
-  auto& expected = watch->expected_[{folder_, name_}];
-  if (expected.under_way == 0 && expected.last + own_time < steady_clock::now()) expected = {};
-  if (names_ != Names::vanishing) ++expected.appearing;
-  if (names_ != Names::appearing) ++expected.vanishing;
-  ++expected.under_way;
-}
-
-HostWatch::OwnName::OwnName(OwnName&& other) noexcept
-    : watch_(std::exchange(other.watch_, nullptr)),
-      folder_(other.folder_),
-      name_(std::move(other.name_)),
-      names_(other.names_) {}
-
-void HostWatch::OwnName::failed() {
-  if (!watch_) return;
-  std::lock_guard lock(watch_->mutex_);
-  auto& expected = watch_->expected_[{folder_, name_}];
-  if (names_ != Names::vanishing) expected.appearing = std::max(0, expected.appearing - 1);
-  if (names_ != Names::appearing) expected.vanishing = std::max(0, expected.vanishing - 1);
-}
-
-HostWatch::OwnName::~OwnName() {
-  if (!watch_) return;
-  std::lock_guard lock(watch_->mutex_);
-  auto found = watch_->expected_.find({folder_, name_});
-  if (found == watch_->expected_.end()) return;
-  auto& expected = found->second;
-  if (expected.under_way > 0) --expected.under_way;
-  expected.last = steady_clock::now();
-  if (expected.under_way == 0 && expected.appearing == 0 && expected.vanishing == 0)
-    watch_->expected_.erase(found);
-}
-
-bool HostWatch::is_own(const Event& event, bool appearing) {
-  std::lock_guard lock(mutex_);
-  auto found = expected_.find({event.folder->id(), event.name});
-  if (found == expected_.end()) return false;
-  auto& expected = found->second;
-  bool fresh = expected.under_way > 0 || expected.last + own_time > steady_clock::now();
-  int& count = appearing ? expected.appearing : expected.vanishing;
-  bool own = fresh && count > 0;
-  if (own) --count;
-  if (!fresh || (expected.under_way == 0 && expected.appearing == 0 && expected.vanishing == 0))
-    expected_.erase(found);
-  return own;
-}
-
-HostWatch::OwnChange::OwnChange(HostWatch* watch, NodeRef node) {
-  if (!watch || !node) return;
-  std::lock_guard lock(watch->mutex_);
-  if (watch->own_.size() >= max_remembered && !watch->own_.contains(node->id())) return;
-  watch_ = watch;
-  node_ = std::move(node);
-  ++watch_->own_[node_->id()].under_way;
-}
-
-void HostWatch::OwnChange::done(const Statx& info) {
-  if (!watch_) return;
-  std::lock_guard lock(watch_->mutex_);
-  auto& own = watch_->own_[node_->id()];
-  if (own.known && later(own.info, info)) return;
-  own.known = true;
-  own.info = info;
-}
-
-HostWatch::OwnChange::~OwnChange() {
-  if (!watch_) return;
-  std::lock_guard lock(watch_->mutex_);
-  auto& own = watch_->own_[node_->id()];
-  if (own.under_way > 0) --own.under_way;
-  own.last = steady_clock::now();
-}
-
 void HostWatch::run() {
   for (;;) {
     auto now = steady_clock::now();
@@ -257,7 +157,7 @@ void HostWatch::run() {
       std::lock_guard lock(mutex_);
       if (stopping_) return;
       if (now - swept_ >= sweep_interval) sweep(now);
-      if (!folders_.empty() || !own_.empty()) timeout = sweep_interval;
+      if (!folders_.empty() || own_.has_objects()) timeout = sweep_interval;
     }
     for (const auto& deferred : deferred_) {
       auto left = std::chrono::ceil<milliseconds>(deferred.due - now);
@@ -381,31 +281,27 @@ void HostWatch::content_or_attributes(Event event, std::optional<Deferred> defer
   auto info = event.name.empty() ? nodes_.stat_descriptor((*folder)->get())
                                  : nodes_.stat_at((*folder)->get(), event.name);
   if (!info) return;  // what happened to the name is an event of its own
-  auto node = nodes_.known(identity_of(*info));
-  {
-    std::lock_guard lock(mutex_);
-    auto own = node ? own_.find(node->id()) : own_.end();
-    if (own != own_.end() && own->second.known && same_version(own->second.info, *info)) return;
-    // It may be changed by the guest right now, or be made by it, and be as the host left it once that is
-    // done.
-    auto now = steady_clock::now();
-    bool changing = own != own_.end() && (own->second.under_way > 0 || own->second.last + settling > now);
-    bool coming = expected_.contains({event.folder->id(), event.name});
-    auto last_due = deferred ? deferred->last_due : now + longest_settling;
-    if ((changing || coming) && now < last_due && deferred_.size() < max_remembered) {
-      bool waiting = std::any_of(deferred_.begin(), deferred_.end(), [&](const Deferred& other) {
-        return other.event.folder == event.folder && other.event.name == event.name &&
-               other.event.mask == event.mask;
-      });
-      if (!waiting) deferred_.push_back({std::move(event), now + settling, last_due});
-      return;
-    }
-  }
+  auto made_by = own_.maker(nodes_.known(identity_of(*info)), *info, event.folder->id(), event.name);
+  if (made_by == OwnChanges::Maker::guest) return;
+  if (made_by == OwnChanges::Maker::unclear && defer(event, deferred)) return;
   HostChange change;
   change.kind = event.mask & IN_MODIFY ? HostChange::Kind::content : HostChange::Kind::attributes;
   change.object = kind_of(*info);
   change.path = nodes_.path(event.folder, event.name);
   tell(std::move(change));
+}
+
+// Not for ever: false when it has waited long enough.
+bool HostWatch::defer(const Event& event, const std::optional<Deferred>& deferred) {
+  auto now = steady_clock::now();
+  auto last_due = deferred ? deferred->last_due : now + longest_settling;
+  if (now >= last_due || deferred_.size() >= max_deferred) return false;
+  bool waiting = std::any_of(deferred_.begin(), deferred_.end(), [&](const Deferred& other) {
+    return other.event.folder == event.folder && other.event.name == event.name &&
+           other.event.mask == event.mask;
+  });
+  if (!waiting) deferred_.push_back({event, now + settling, last_due});
+  return true;
 }
 
 void HostWatch::handle_deferred() {
@@ -422,7 +318,8 @@ void HostWatch::handle_deferred() {
 }
 
 void HostWatch::appeared(const Event& event) {
-  if (is_own(event, true) || !visible_(context_, event.folder, event.name)) return;
+  if (own_.is_own(event.folder->id(), event.name, true) || !visible_(context_, event.folder, event.name))
+    return;
   auto folder = nodes_.descriptor(event.folder);
   if (!folder) return;
   auto info = nodes_.stat_at((*folder)->get(), event.name);
@@ -431,7 +328,8 @@ void HostWatch::appeared(const Event& event) {
 }
 
 void HostWatch::vanished(const Event& event) {
-  if (is_own(event, false) || !visible_(context_, event.folder, event.name)) return;
+  if (own_.is_own(event.folder->id(), event.name, false) || !visible_(context_, event.folder, event.name))
+    return;
   tell({HostChange::Kind::vanished,
         event.mask & IN_ISDIR ? ObjectKind::folder : ObjectKind::file,
         nodes_.path(event.folder, event.name),
@@ -439,7 +337,8 @@ void HostWatch::vanished(const Event& event) {
 }
 
 bool HostWatch::renamed(const Event& from, const Event& to) {
-  bool own_from = is_own(from, false), own_to = is_own(to, true);
+  bool own_from = own_.is_own(from.folder->id(), from.name, false);
+  bool own_to = own_.is_own(to.folder->id(), to.name, true);
   if (own_from || own_to) return true;
   // A name that does not exist for the guest is elsewhere.
   if (!visible_(context_, from.folder, from.name) || !visible_(context_, to.folder, to.name)) return false;
@@ -459,7 +358,7 @@ void HostWatch::lose_everything() {
   {
     std::lock_guard lock(mutex_);
     trusted_from_ = steady_clock::now() + own_time;
-    expected_.clear();
+    own_.forget_names();
   }
   tell({HostChange::Kind::lost, ObjectKind::file, {}, {}});
 }
@@ -467,12 +366,7 @@ void HostWatch::lose_everything() {
 // With the mutex held.
 void HostWatch::sweep(Time now) {
   swept_ = now;
-  std::erase_if(expected_, [&](const auto& entry) {
-    return entry.second.under_way == 0 && entry.second.last + own_time < now;
-  });
-  std::erase_if(own_, [&](const auto& entry) {
-    return entry.second.under_way == 0 && entry.second.last + own_time < now;
-  });
+  own_.sweep(now);
   for (auto it = folders_.begin(); it != folders_.end();) {
     bool known = nodes_.find(it->first).has_value();
     if (known || it->second.watch < 0) {

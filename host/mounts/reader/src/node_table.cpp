@@ -111,6 +111,24 @@ Outcome<NodeRef> NodeTable::enter(const Statx& info, const NodeRef& parent, std:
   return node;
 }
 
+Outcome<NodeRef> NodeTable::enter_held(int parent_descriptor, const NodeRef& parent, const std::string& name,
+                                       Statx& info) {
+  UniqueFd fd(openat(parent_descriptor, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd) return refuse(errno);
+  info = ANCHORHOLD_OUTCOME(stat_descriptor(fd.get()));
+  auto node = ANCHORHOLD_OUTCOME(enter(info, parent, name));
+  auto descriptor = std::make_shared<const UniqueFd>(std::move(fd));
+  std::vector<SharedFd> closing;
+  std::lock_guard lock(mutex_);
+  if (!node->descriptor_ && is_listed(node)) keep(*node, std::move(descriptor), closing);
+  return node;
+}
+
+bool NodeTable::is_listed(const NodeRef& node) const {
+  auto found = by_id_.find(node->id_);
+  return found != by_id_.end() && found->second == node;
+}
+
 void NodeTable::note_place(Node& node) {
   if (!node.parent_) return forget_place(node);
   auto hash = hash_of_place(node.parent_->identity_, node.name_);
@@ -260,8 +278,7 @@ Outcome<SharedFd> NodeTable::descriptor(const NodeRef& node) {
     std::lock_guard lock(mutex_);
     if (step->node->descriptor_) {
       opened = step->node->descriptor_;
-    } else if (auto listed = by_id_.find(step->node->id_);
-               listed != by_id_.end() && listed->second == step->node) {
+    } else if (is_listed(step->node)) {
       keep(*step->node, opened, closing);
     }
     base = std::move(opened);

@@ -40,26 +40,18 @@ class Coherence {
   // does not put right. Its kernel looks up the path again when it is refused with ESTALE, once; the caller
   // (a thread of the guest) that comes again is not refused, since a file may change all the time.
   bool has_to_look_again(const NodeRef& node, const Statx& info, std::uint32_t caller);
-  // The file was gone when the caller came to open it: it comes again, and is not refused then.
-  void was_gone(const NodeRef& node, std::uint32_t caller);
-  // Whether the caller was refused what had this name, and looks again. What it finds now has to stay
-  // reachable until it opens it, whatever happens to the name meanwhile. To be asked before the lookup.
-  bool looks_again(const NodeRef& folder, std::string_view name, std::uint32_t caller);
+  // The caller was refused with ESTALE, here or because there was nothing any more: it looks again, and is
+  // not refused when it opens what it finds in the same folder.
+  void was_refused(const NodeRef& node, std::uint32_t caller);
   // At an open: whether the pages the guest has of the file are those of the file as it is. Remembers the
   // version.
   bool may_keep_pages(const NodeRef& node, const Statx& info);
 
  private:
-  struct Refused {
-    std::uint64_t folder;
-    std::uint64_t node;
-  };
-  void remember_refused(std::uint32_t caller, const NodeRef& folder, const NodeRef& node);
-
   NodeTable& nodes_;
   HostWatch* watch_ = nullptr;
   std::mutex mutex_;
-  std::unordered_map<std::uint32_t, Refused> refused_;  // by caller
+  std::unordered_map<std::uint32_t, std::uint64_t> refused_;  // by caller: the folder, 0 for any
 };
 
 }  // namespace anchorhold::mounts

@@ -122,6 +122,7 @@ class Dispatcher {
   static bool can_be_announced(std::uint32_t opcode);
   int announced(Call& call);
   int announced_lookup(Call& call);
+  int answer_nothing_known(Call& call, std::uint32_t type);
   int announced_appearance(Call& call, std::uint32_t type);
   int announced_rename(Call& call, std::uint64_t new_parent);
 

@@ -76,9 +76,9 @@ class FileSystem {
   void reset();
 
   // Where there is no such name, `absence` says how long that may be remembered.
-  // caller: the guest's thread, as in open().
-  Outcome<Entry> lookup(std::uint64_t parent, std::string_view name, std::uint32_t caller,
-                        CacheTimes& absence);
+  Outcome<Entry> lookup(std::uint64_t parent, std::string_view name, CacheTimes& absence);
+  // The caller was refused with ESTALE when it asked for something of this node.
+  void was_refused(std::uint64_t node, std::uint32_t caller);
   void forget(std::uint64_t node, std::uint64_t lookups) { nodes_->forget(node, lookups); }
   Outcome<Attributes> attributes(std::uint64_t node, std::optional<std::uint64_t> handle);
   Outcome<std::string> read_link(std::uint64_t node);
@@ -128,8 +128,8 @@ class FileSystem {
     Statx info{};  // all zero: nothing is known of it any more
   };
   Outcome<Before> announced_lookup(std::uint64_t parent, std::string_view name);
-  // What appeared there.
-  Outcome<Entry> announced_appearance(std::uint64_t parent, std::string_view name, std::uint32_t type);
+  // Whether something of this type appeared there, and is there still.
+  Outcome<void> announced_appearance(std::uint64_t parent, std::string_view name, std::uint32_t type);
   Outcome<void> announced_removal(std::uint64_t parent, std::string_view name);
   Outcome<void> announced_rename(std::uint64_t parent, std::string_view name, std::uint64_t new_parent,
                                  std::string_view new_name);
@@ -149,18 +149,20 @@ class FileSystem {
   Outcome<KeeperAnswer> ask(const NodeRef& node, std::string_view name, const RequestHeader& request,
                             std::span<const int> descriptors, std::string_view payload = {});
   Outcome<Entry> enter(const NodeRef& parent, const SharedFd& folder, std::string_view name);
+  Outcome<SharedFd> reach(const NodeRef& node) const;
+  Outcome<Statx> attributes_now(const NodeRef& node) const;
   Outcome<UniqueFd> open_to_read(const NodeRef& node);
   Outcome<Attributes> attributes_of(const NodeRef& node, const std::shared_ptr<FileHandle>& file);
-  HostWatch::OwnName own_name(const NodeRef& folder, std::string_view name, HostWatch::Names names);
-  HostWatch::OwnChange own_change(const NodeRef& node);
-  void note_own_change(const NodeRef& node, int descriptor, HostWatch::OwnChange& own);
+  OwnChanges::Name own_name(const NodeRef& folder, std::string_view name, OwnChanges::Names names);
+  OwnChanges::Change own_change(const NodeRef& node);
+  void note_own_change(const NodeRef& node, int descriptor, OwnChanges::Change& own);
   NodeRef about_to_go(const NodeRef& parent, const SharedFd& folder, std::string_view name);
   Outcome<KeeperAnswer> ask_about(const NodeRef& node, const RequestHeader& request);
   Outcome<void> remove(std::uint64_t parent, std::string_view name, Verb verb);
   Outcome<Entry> make(std::uint64_t parent, std::string_view name, RequestHeader request,
                       std::string_view payload);
   Outcome<Entry> made(const NodeRef& parent, const SharedFd& folder, std::string_view name,
-                      const Outcome<KeeperAnswer>& answer, HostWatch::OwnName& own);
+                      const Outcome<KeeperAnswer>& answer, OwnChanges::Name& own);
   Outcome<bool> fill(FolderHandle& folder, std::uint64_t position);
 
   UniqueFd own_descriptors_;

@@ -43,6 +43,8 @@ class HandleTable {
   // EBADF for a handle that is not known, or of the other kind.
   Outcome<std::shared_ptr<FileHandle>> file(std::uint64_t id) const;
   Outcome<std::shared_ptr<FolderHandle>> folder(std::uint64_t id) const;
+  // A descriptor that the guest has open of the file or folder; none if it has not.
+  SharedFd descriptor_of(const NodeRef& node) const;
   // The descriptor closes when the last request that uses it ended.
   bool remove(std::uint64_t id);
   void clear();

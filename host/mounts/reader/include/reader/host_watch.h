@@ -1,16 +1,10 @@
 // Finds out what programs of the host change in the folders the guest knows, and tells the host, which tells
 // the guest's agent. Folders are watched as the guest looks into them; until a watch is there, and where
 // there cannot be one, the guest is told to remember for a second only.
-//
-// inotify(7) does not say who changed something, and most changes are the guest's own, made by this process
-// or by the keeper. Names the guest makes and removes are announced here before they are, and their events
-// are dropped. What the guest writes is compared a moment later: a file that is as the guest's last change
-// left it was changed by nobody else.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,6 +17,7 @@
 #include "base/fd.h"
 #include "mounts/host_change.h"
 #include "reader/node_table.h"
+#include "reader/own_changes.h"
 
 namespace anchorhold::mounts {
 
@@ -45,43 +40,10 @@ class HostWatch {
   bool watches(const NodeRef& folder);
   // The same without asking for one.
   bool is_watched(const NodeRef& folder);
-  // Whether the guest changes the object right now, or did a moment ago.
-  bool recently_changed(const NodeRef& node);
-
-  // The guest is about to make or remove a name. For as long as this lives, and a moment longer, the event of
-  // it is the guest's own.
-  enum class Names { appearing, vanishing, both };
-  class OwnName {
-   public:
-    OwnName() = default;
-    OwnName(HostWatch* watch, std::uint64_t folder, std::string_view name, Names names);
-    OwnName(OwnName&& other) noexcept;
-    OwnName& operator=(OwnName&&) = delete;
-    ~OwnName();
-    // It was not done: nothing is to come.
-    void failed();
-
-   private:
-    HostWatch* watch_ = nullptr;
-    std::uint64_t folder_ = 0;
-    std::string name_;
-    Names names_ = Names::appearing;
-  };
-  // The guest is about to change an object; says how it is afterwards with done().
-  class OwnChange {
-   public:
-    OwnChange() = default;
-    OwnChange(HostWatch* watch, NodeRef node);
-    OwnChange(OwnChange&& other) noexcept
-        : watch_(std::exchange(other.watch_, nullptr)), node_(std::move(other.node_)) {}
-    OwnChange& operator=(OwnChange&&) = delete;
-    ~OwnChange();
-    void done(const Statx& info);
-
-   private:
-    HostWatch* watch_ = nullptr;
-    NodeRef node_;
-  };
+  bool recently_changed(const NodeRef& node) { return own_.recently_changed(node); }
+  // Where the guest's own changes are noted; those of names only in a folder that is looked at, else null.
+  OwnChanges* own_changes() { return &own_; }
+  OwnChanges* own_changes_in(const NodeRef& folder);
 
   // Everything is forgotten: the guest starts over.
   void reset();
@@ -93,18 +55,6 @@ class HostWatch {
     int watch = -1;  // none yet
     bool refused = false;
     Time promised{};  // when the guest was last told to remember something in it
-  };
-  struct Expected {
-    int appearing = 0;
-    int vanishing = 0;
-    int under_way = 0;
-    Time last{};
-  };
-  struct Own {
-    int under_way = 0;
-    Time last{};
-    bool known = false;
-    Statx info{};
   };
   struct Event {
     NodeRef folder;
@@ -122,14 +72,13 @@ class HostWatch {
   void run();
   void take_answers();
   void take_events();
-  void handle(Event event);
   void handle_batch(std::vector<Event>& events);
   void content_or_attributes(Event event, std::optional<Deferred> deferred);
+  bool defer(const Event& event, const std::optional<Deferred>& deferred);
   void handle_deferred();
   void appeared(const Event& event);
   void vanished(const Event& event);
   bool renamed(const Event& from, const Event& to);
-  bool is_own(const Event& event, bool appearing);
   void tell(HostChange change);
   void lose_everything();
   void sweep(Time now);
@@ -146,12 +95,10 @@ class HostWatch {
   Time trusted_from_{};  // after events were lost, nothing is promised for a while
   std::unordered_map<std::uint64_t, Folder> folders_;  // by node id
   std::unordered_map<int, std::uint64_t> by_watch_;
-  std::map<std::pair<std::uint64_t, std::string>, Expected> expected_;
-  std::unordered_map<std::uint64_t, Own> own_;
+  OwnChanges own_;
   Time swept_{};
   // Of the thread alone.
   std::vector<Deferred> deferred_;
-  HostChange last_told_{HostChange::Kind::lost, ObjectKind::file};
   std::thread thread_;
 };
 

@@ -106,6 +106,10 @@ class NodeTable {
 
   // The node of what was found at parent/name, with its lookup count raised by one. ENFILE at the bound.
   Outcome<NodeRef> enter(const Statx& info, const NodeRef& parent, std::string_view name);
+  // Looks parent/name up and enters what is there, with a descriptor of it: whatever happens to the name, the
+  // guest reaches what it was told of. `info` is how it is.
+  Outcome<NodeRef> enter_held(int parent_descriptor, const NodeRef& parent, const std::string& name,
+                              Statx& info);
   // The node of this identity, if the guest knows it.
   NodeRef known(const NodeIdentity& identity) const;
   // The node that was found at parent/name last, if it was not found elsewhere since.
@@ -152,9 +156,10 @@ class NodeTable {
     std::string name;
   };
   Outcome<SharedFd> open_step(int parent_descriptor, const Step& step) const;
-  // With the mutex held, these three. Descriptors that were given up are moved to `closing`, to be closed
+  // With the mutex held, these. Descriptors that were given up are moved to `closing`, to be closed
   // without the mutex.
   void keep(Node& node, SharedFd descriptor, std::vector<SharedFd>& closing);
+  bool is_listed(const NodeRef& node) const;
   void drop(Node& node, std::vector<SharedFd>& closing);
   void place(const NodeRef& node, const NodeRef& parent, std::string_view name);
   void pin(const NodeRef& node);
