@@ -28,6 +28,8 @@ TEST(Url, IsTakenApartOrRefused) {
       {"/x?y", "https://example.com:8443/a/b", "https://example.com:8443/x?y", "example.com:8443", "/x?y"},
       {"../x", "https://example.com/a/b/c", "https://example.com/a/x", "example.com", "/a/x"},
       {"http://example.com/", "https://example.com/", "http://example.com/", "example.com", "/"},
+      // As browsers read it.
+      {"https:///x", "", "https://x/", "x", "/"},
       {"", "", "", "", ""},
       {"example.com", "", "", "", ""},
       {"/x", "", "", "", ""},
@@ -36,7 +38,6 @@ TEST(Url, IsTakenApartOrRefused) {
       {"file:///etc/passwd", "https://example.com/", "", "", ""},
       {"javascript:alert(1)", "", "", "", ""},
       {"https://", "", "", "", ""},
-      {"https:///x", "", "", "", ""},
       {"https://me@example.com/", "", "", "", ""},
       {"https://me:secret@example.com/", "", "", "", ""},
       {"https://@example.com/", "", "", "", ""},
