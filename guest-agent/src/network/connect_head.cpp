@@ -6,7 +6,6 @@
 #include <netinet/in.h>
 
 #include "dns_answer.h"
-#include "names.h"
 
 namespace anchorhold::guest {
 namespace {
@@ -39,6 +38,17 @@ std::optional<std::string> target_of(std::uint32_t address, std::uint16_t port, 
   }
   return fmt::format("{}.{}.{}.{}:{}", address >> 24, address >> 16 & 255, address >> 8 & 255, address & 255,
                      port);
+}
+
+std::optional<std::string> target_of(const Address6& address, std::uint16_t port, const FindName& find_name) {
+  if (auto inside = inside_synthetic6(address)) {
+    auto name = find_name(*inside);
+    if (!name) return std::nullopt;
+    return fmt::format("{}:{}", *name, port);
+  }
+  char text[INET6_ADDRSTRLEN];
+  inet_ntop(AF_INET6, address.data(), text, sizeof text);
+  return fmt::format("[{}]:{}", text, port);
 }
 
 std::string connect_request(std::string_view target) {
@@ -86,9 +96,11 @@ SocksRequest read_socks(std::string_view bytes, bool greeted, const FindName& fi
     if (!target) return refuse(socks_failed);
     request.target = std::move(*target);
   } else if (bytes[3] == '\x04') {
-    char text[INET6_ADDRSTRLEN];
-    inet_ntop(AF_INET6, host.data(), text, sizeof text);
-    request.target = fmt::format("[{}]:{}", text, port);
+    Address6 address{};
+    std::copy(host.begin(), host.end(), address.begin());
+    auto target = target_of(address, port, find_name);
+    if (!target) return refuse(socks_failed);
+    request.target = std::move(*target);
   } else {
     std::string name = host_name(host.substr(1));
     if (name.empty()) return refuse(socks_failed);

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "names.h"
+
 namespace anchorhold::guest {
 
 inline constexpr std::size_t max_head_bytes = 16 << 10;
@@ -15,9 +17,10 @@ inline constexpr std::size_t max_head_bytes = 16 << 10;
 // The name that a synthetic address stands for; nothing for one that stands for none.
 using FindName = std::function<std::optional<std::string>(std::uint32_t address)>;
 
-// "name:port" or "192.0.2.1:443" for what a program wants to connect to; nothing when a synthetic address
-// stands for no name.
+// "name:port", "192.0.2.1:443" or "[2001:db8::1]:443" for what a program wants to connect to; nothing when a
+// synthetic address stands for no name.
 std::optional<std::string> target_of(std::uint32_t address, std::uint16_t port, const FindName& find_name);
+std::optional<std::string> target_of(const Address6& address, std::uint16_t port, const FindName& find_name);
 std::string connect_request(std::string_view target);
 
 // The head of the host's answer to CONNECT.

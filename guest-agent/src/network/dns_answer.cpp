@@ -67,16 +67,24 @@ std::string answer_query(std::string_view query, NameTable& names, NameTable::Ti
   std::string name = host_name(ns_rr_name(question));
   if (name.empty() || ns_rr_class(question) != ns_c_in || name.ends_with(".arpa"))
     return reply(ns_r_nxdomain, 0);
-  if (ns_rr_type(question) != ns_t_a) return reply(ns_r_noerror, 0);
+  const auto type = static_cast<std::uint32_t>(ns_rr_type(question));
+  if (type != ns_t_a && type != ns_t_aaaa) return reply(ns_r_noerror, 0);
   auto address = is_local(name) ? std::optional<std::uint32_t>(INADDR_LOOPBACK) : names.address_of(name, now);
   if (!address) return reply(ns_r_servfail, 0);
   std::string text = reply(ns_r_noerror, 1);
   append(text, 0xc000 | header_bytes, 2);  // the question's name
-  append(text, ns_t_a, 2);
+  append(text, type, 2);
   append(text, ns_c_in, 2);
   append(text, seconds_to_live, 4);
-  append(text, 4, 2);
-  append(text, *address, 4);
+  if (type == ns_t_a) {
+    append(text, 4, 2);
+    append(text, *address, 4);
+  } else {
+    const Address6 whole =
+        is_local(name) ? Address6{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1} : synthetic6(*address);
+    append(text, static_cast<std::uint32_t>(whole.size()), 2);
+    for (std::uint8_t byte : whole) text += static_cast<char>(byte);
+  }
   return text;
 }
 

@@ -1,6 +1,6 @@
-// The answer to one DNS query (RFC 1035). Every name that can be a host has one synthetic address; of
-// everything else it is said that it is not there. Nothing is ever asked of anybody. Pure. The C library
-// reads the message; a query that it cannot read gets no answer or FORMERR.
+// The answer to one DNS query (RFC 1035). Every name that can be a host has one synthetic address, as IPv4
+// and as IPv6; of everything else it is said that it is not there. Nothing is ever asked of anybody. Pure.
+// The C library reads the message; a query that it cannot read gets no answer or FORMERR.
 #pragma once
 
 #include <string>

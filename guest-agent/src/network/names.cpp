@@ -1,6 +1,22 @@
 #include "names.h"
 
+#include <algorithm>
+
 namespace anchorhold::guest {
+
+Address6 synthetic6(std::uint32_t address) {
+  Address6 whole{};
+  std::copy(synthetic_network6.begin(), synthetic_network6.end(), whole.begin());
+  for (std::size_t i = 0; i < 4; ++i) whole[12 + i] = static_cast<std::uint8_t>(address >> (24 - 8 * i));
+  return whole;
+}
+
+std::optional<std::uint32_t> inside_synthetic6(const Address6& address) {
+  if (!std::equal(synthetic_network6.begin(), synthetic_network6.end(), address.begin())) return std::nullopt;
+  std::uint32_t inside = 0;
+  for (std::size_t i = 12; i < address.size(); ++i) inside = inside << 8 | address[i];
+  return inside;
+}
 
 void NameTable::use(Place place, Time now) {
   place->used = now;

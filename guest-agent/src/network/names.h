@@ -3,6 +3,7 @@
 // the name that goes to the host. Pure.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <list>
@@ -20,6 +21,16 @@ inline constexpr std::uint32_t own_synthetic_address = 0xc612'0001;
 inline constexpr bool is_synthetic(std::uint32_t address) {
   return (address >> 17) == (first_synthetic_address >> 17);
 }
+
+// The same as IPv6: the IPv4 address in the last 32 bits, in a network of the guest's own (RFC 4193).
+using Address6 = std::array<std::uint8_t, 16>;
+inline constexpr std::array<std::uint8_t, 12> synthetic_network6{0xfd, 'a', 'n', 'c', 'h', 'o', 'r', 'd'};
+Address6 synthetic6(std::uint32_t address);
+// The IPv4 address in it; nothing when it is in another network.
+std::optional<std::uint32_t> inside_synthetic6(const Address6& address);
+// The guest's own, 2001:2::1 (RFC 5180, for benchmarks as well). Not in the network of the names: who sorts
+// a name's addresses (RFC 6724, rule 5) takes IPv4 first, as nobody minds.
+inline constexpr Address6 own_address6{0x20, 0x01, 0, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
 
 class NameTable {
  public:

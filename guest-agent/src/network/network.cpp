@@ -1,5 +1,6 @@
 #include "network.h"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <linux/vm_sockets.h>
@@ -19,7 +20,7 @@
 namespace anchorhold::guest {
 namespace {
 
-constexpr int original_destination = 80;  // SO_ORIGINAL_DST, linux/netfilter_ipv4.h
+constexpr int original_destination = 80;  // linux/netfilter_ipv4.h and linux/netfilter_ipv6/ip6_tables.h
 constexpr std::size_t max_dns_connections = 64;
 constexpr std::size_t max_query_bytes = 4096;
 constexpr int accepted_a_turn = 64;
@@ -39,27 +40,35 @@ Result<UniqueFd> dial_egress() {
   return stream;
 }
 
-sockaddr_in loopback(std::uint16_t port) {
+Result<UniqueFd> bind_loopback(int family, int type, std::uint16_t port) {
+  UniqueFd bound(socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!bound) return fail_errno(errno, "making a socket");
+  int yes = 1;
+  (void)setsockopt(bound.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(port);
-  return address;
+  sockaddr_in6 address6{};
+  address6.sin6_family = AF_INET6;
+  address6.sin6_addr = in6addr_loopback;
+  address6.sin6_port = htons(port);
+  const bool is6 = family == AF_INET6;
+  if (is6) (void)setsockopt(bound.get(), IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);
+  const auto* any =
+      is6 ? reinterpret_cast<const sockaddr*>(&address6) : reinterpret_cast<const sockaddr*>(&address);
+  if (bind(bound.get(), any, is6 ? sizeof address6 : sizeof address) != 0 ||
+      (type == SOCK_STREAM && listen(bound.get(), 1024) != 0))
+    return fail_errno(errno, "listening on a port of the guest");
+  return bound;
 }
 
-Result<UniqueFd> bind_loopback(int type, std::uint16_t& port) {
-  UniqueFd bound(socket(AF_INET, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!bound) return fail_errno(errno, "making a socket");
-  int yes = 1;
-  (void)setsockopt(bound.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  sockaddr_in address = loopback(port);
+Result<std::uint16_t> port_of(const UniqueFd& bound) {
+  sockaddr_in address{};
   socklen_t size = sizeof address;
-  if (bind(bound.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-      (type == SOCK_STREAM && listen(bound.get(), 1024) != 0) ||
-      getsockname(bound.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    return fail_errno(errno, "listening on a port of the guest");
-  port = ntohs(address.sin_port);
-  return bound;
+  if (getsockname(bound.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    return fail_errno(errno, "a port of the guest");
+  return ntohs(address.sin_port);
 }
 
 // A DNS client over TCP: each query and answer with its length before it (RFC 1035 4.2.2).
@@ -105,12 +114,22 @@ class LoopNetwork final : public Network {
     vsock::EventLoop::Watch watch;
   };
 
-  Status listen_for(int type, std::uint16_t& port, std::function<void(int fd)> ready) {
+  Status listen_for(int type, std::uint16_t& port, const std::function<void(int fd)>& ready) {
+    auto bound = ANCHORHOLD_TRY(bind_loopback(AF_INET, type, port));
+    const bool any = port == 0;
+    port = ANCHORHOLD_TRY(port_of(bound));
+    ANCHORHOLD_CHECK(add_listener(std::move(bound), ready));
+    // The redirect leads IPv6 to the same ports. Who chose none has no redirect.
+    if (any) return {};
+    return add_listener(ANCHORHOLD_TRY(bind_loopback(AF_INET6, type, port)), ready);
+  }
+
+  Status add_listener(UniqueFd bound, const std::function<void(int fd)>& ready) {
     auto& listener = listeners_.emplace_back();
-    listener.fd = ANCHORHOLD_TRY(bind_loopback(type, port));
-    listener.watch = ANCHORHOLD_TRY(
-        loop_->watch(listener.fd.get(), vsock::ready::readable,
-                     [fd = listener.fd.get(), ready = std::move(ready)](std::uint32_t) { ready(fd); }));
+    listener.fd = std::move(bound);
+    listener.watch =
+        ANCHORHOLD_TRY(loop_->watch(listener.fd.get(), vsock::ready::readable,
+                                    [fd = listener.fd.get(), ready](std::uint32_t) { ready(fd); }));
     return {};
   }
 
@@ -138,13 +157,31 @@ class LoopNetwork final : public Network {
   }
 
   void accept_transparent(UniqueFd client) {
+    if (auto target = wanted_by(client))
+      add(Connection::Kind::transparent, std::move(client), std::move(*target));
+  }
+
+  // Nothing for who was not redirected: nobody it wanted to reach is here.
+  std::optional<std::string> wanted_by(const UniqueFd& client) {
+    int family = 0;
+    socklen_t size = sizeof family;
+    if (getsockopt(client.get(), SOL_SOCKET, SO_DOMAIN, &family, &size) != 0) return std::nullopt;
+    if (family == AF_INET6) {
+      sockaddr_in6 wanted{};
+      size = sizeof wanted;
+      if (getsockopt(client.get(), IPPROTO_IPV6, original_destination, &wanted, &size) != 0 ||
+          IN6_IS_ADDR_LOOPBACK(&wanted.sin6_addr))
+        return std::nullopt;
+      Address6 address;
+      std::copy_n(wanted.sin6_addr.s6_addr, address.size(), address.begin());
+      return target_of(address, ntohs(wanted.sin6_port), host_.find_name);
+    }
     sockaddr_in wanted{};
-    socklen_t size = sizeof wanted;
-    if (getsockopt(client.get(), IPPROTO_IP, original_destination, &wanted, &size) != 0) return;
+    size = sizeof wanted;
+    if (getsockopt(client.get(), IPPROTO_IP, original_destination, &wanted, &size) != 0) return std::nullopt;
     const std::uint32_t address = ntohl(wanted.sin_addr.s_addr);
-    if (address >> 24 == 127) return;  // it was not redirected: nobody it wanted to reach is here
-    auto target = target_of(address, ntohs(wanted.sin_port), host_.find_name);
-    if (target) add(Connection::Kind::transparent, std::move(client), std::move(*target));
+    if (address >> 24 == 127) return std::nullopt;
+    return target_of(address, ntohs(wanted.sin_port), host_.find_name);
   }
 
   void answer_datagrams(int fd) {

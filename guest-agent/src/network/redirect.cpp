@@ -13,10 +13,12 @@
 #include <vector>
 
 // After the C library's own.
+#include <linux/ipv6.h>
 #include <linux/netfilter/nf_nat.h>
 #include <linux/netfilter/x_tables.h>
 #include <linux/netfilter/xt_tcpudp.h>
 #include <linux/netfilter_ipv4/ip_tables.h>
+#include <linux/netfilter_ipv6/ip6_tables.h>
 
 #include "base/fd.h"
 #include "names.h"
@@ -63,33 +65,108 @@ Status route_everything() {
   return {};
 }
 
+// The same for IPv6. The device has no neighbours, so its address counts at once.
+Status route_everything6() {
+  UniqueFd any(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!any) return fail_errno(errno, "making a socket of IPv6");
+  const auto index = static_cast<int>(if_nametoindex(device));
+  in6_ifreq own{};
+  std::memcpy(&own.ifr6_addr, own_address6.data(), own_address6.size());
+  own.ifr6_prefixlen = 128;
+  own.ifr6_ifindex = index;
+  if (ioctl(any.get(), SIOCSIFADDR, &own) != 0 && errno != EEXIST)
+    return fail_errno(errno, "the IPv6 address of dummy0");
+  in6_rtmsg route{};
+  route.rtmsg_flags = RTF_UP;
+  route.rtmsg_metric = 1;
+  route.rtmsg_ifindex = index;
+  if (ioctl(any.get(), SIOCADDRT, &route) != 0 && errno != EEXIST)
+    return fail_errno(errno, "the default route of IPv6");
+  return {};
+}
+
+// What the kernel's tables of the two families call the same things.
+struct Family4 {
+  using Packets = ipt_ip;
+  using Entry = ipt_entry;
+  using Info = ipt_getinfo;
+  using Replace = ipt_replace;
+  static constexpr int domain = AF_INET, level = IPPROTO_IP, get_info = IPT_SO_GET_INFO,
+                       set_replace = IPT_SO_SET_REPLACE;
+  static Packets to_itself() {
+    Packets packets{};
+    packets.dst.s_addr = htonl(0x7f00'0000);
+    packets.dmsk.s_addr = htonl(0xff00'0000);
+    return packets;
+  }
+  static Packets of(std::uint8_t protocol) {
+    Packets packets{};
+    packets.proto = protocol;
+    return packets;
+  }
+  static void put(Entry& entry, const Packets& packets) { entry.ip = packets; }
+  static nf_nat_ipv4_multi_range_compat range(std::uint16_t port) {
+    nf_nat_ipv4_multi_range_compat range{};
+    range.rangesize = 1;
+    range.range[0].flags = NF_NAT_RANGE_PROTO_SPECIFIED;
+    range.range[0].min.all = range.range[0].max.all = htons(port);
+    return range;
+  }
+};
+
+struct Family6 {
+  using Packets = ip6t_ip6;
+  using Entry = ip6t_entry;
+  using Info = ip6t_getinfo;
+  using Replace = ip6t_replace;
+  static constexpr int domain = AF_INET6, level = IPPROTO_IPV6, get_info = IP6T_SO_GET_INFO,
+                       set_replace = IP6T_SO_SET_REPLACE;
+  static Packets to_itself() {
+    Packets packets{};
+    packets.dst = in6addr_loopback;
+    std::memset(&packets.dmsk, 0xff, sizeof packets.dmsk);
+    return packets;
+  }
+  static Packets of(std::uint8_t protocol) {
+    Packets packets{};
+    packets.proto = protocol;
+    packets.flags = IP6T_F_PROTO;
+    return packets;
+  }
+  static void put(Entry& entry, const Packets& packets) { entry.ipv6 = packets; }
+  static nf_nat_range range(std::uint16_t port) {
+    nf_nat_range range{};
+    range.flags = NF_NAT_RANGE_PROTO_SPECIFIED;
+    range.min_proto.all = range.max_proto.all = htons(port);
+    return range;
+  }
+};
+
 // The kernel's NAT table as iptables-legacy gives it to the kernel (linux/netfilter_ipv4/ip_tables.h): rules
-// one after another, each an ipt_entry, its matches and its target.
+// one after another, each an entry, its matches and its target.
+template <typename Family>
 class Table {
+  using Packets = typename Family::Packets;
+  using Entry = typename Family::Entry;
+
  public:
   unsigned offset() const { return static_cast<unsigned>(bytes_.size()); }
   unsigned count() const { return count_; }
   const std::vector<char>& bytes() const { return bytes_; }
 
-  void accept(const ipt_ip& packets = {}) {
+  void accept(const Packets& packets = {}) {
     begin(packets);
     end_with_verdict(NF_ACCEPT);
   }
 
   // `port` 0: any.
   void redirect(std::uint8_t protocol, std::uint16_t port, std::uint16_t to) {
-    ipt_ip packets{};
-    packets.proto = protocol;
-    begin(packets);
+    begin(Family::of(protocol));
     if (port != 0 && protocol == IPPROTO_UDP)
       add_match("udp", xt_udp{{0, 0xffff}, {port, port}, 0});
     else if (port != 0)
       add_match("tcp", xt_tcp{{0, 0xffff}, {port, port}, 0, 0, 0, 0});
-    nf_nat_ipv4_multi_range_compat range{};
-    range.rangesize = 1;
-    range.range[0].flags = NF_NAT_RANGE_PROTO_SPECIFIED;
-    range.range[0].min.all = range.range[0].max.all = htons(to);
-    end_with_target("REDIRECT", range);
+    end_with_target("REDIRECT", Family::range(to));
   }
 
   void error() {
@@ -108,13 +185,13 @@ class Table {
     bytes_.insert(bytes_.end(), from, from + sizeof value);
     bytes_.resize(start_ + XT_ALIGN(bytes_.size() - start_));
   }
-  ipt_entry* entry() { return reinterpret_cast<ipt_entry*>(bytes_.data() + start_); }
+  Entry* entry() { return reinterpret_cast<Entry*>(bytes_.data() + start_); }
 
-  void begin(const ipt_ip& packets) {
+  void begin(const Packets& packets) {
     start_ = bytes_.size();
     ++count_;
-    ipt_entry head{};
-    head.ip = packets;
+    Entry head{};
+    Family::put(head, packets);
     add(head);
   }
 
@@ -144,17 +221,18 @@ class Table {
   unsigned count_ = 0;
 };
 
-Status replace_nat(const Table& table, const unsigned (&first)[NF_INET_NUMHOOKS],
+template <typename Family>
+Status replace_nat(const Table<Family>& table, const unsigned (&first)[NF_INET_NUMHOOKS],
                    const unsigned (&policy)[NF_INET_NUMHOOKS]) {
-  UniqueFd raw(socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW));
+  UniqueFd raw(socket(Family::domain, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW));
   if (!raw) return fail_errno(errno, "making a raw socket");
-  ipt_getinfo info{};
+  typename Family::Info info{};
   strcpy(info.name, "nat");
   socklen_t size = sizeof info;
-  if (getsockopt(raw.get(), IPPROTO_IP, IPT_SO_GET_INFO, &info, &size) != 0)
+  if (getsockopt(raw.get(), Family::level, Family::get_info, &info, &size) != 0)
     return fail_errno(errno, "the kernel's NAT table");
   std::vector<xt_counters> counters(info.num_entries);
-  ipt_replace head{};
+  typename Family::Replace head{};
   strcpy(head.name, "nat");
   head.valid_hooks = info.valid_hooks;
   head.num_entries = table.count();
@@ -165,25 +243,20 @@ Status replace_nat(const Table& table, const unsigned (&first)[NF_INET_NUMHOOKS]
   head.counters = counters.data();
   std::vector<char> whole(reinterpret_cast<char*>(&head), reinterpret_cast<char*>(&head) + sizeof head);
   whole.insert(whole.end(), table.bytes().begin(), table.bytes().end());
-  if (setsockopt(raw.get(), IPPROTO_IP, IPT_SO_SET_REPLACE, whole.data(),
+  if (setsockopt(raw.get(), Family::level, Family::set_replace, whole.data(),
                  static_cast<socklen_t>(whole.size())) != 0)
     return fail_errno(errno, "redirecting in the kernel's NAT table");
   return {};
 }
 
-}  // namespace
-
-Status redirect_everything(const RedirectPorts& ports) {
-  ANCHORHOLD_CHECK(route_everything());
-  Table table;
+template <typename Family>
+Status redirect(const RedirectPorts& ports) {
+  Table<Family> table;
   unsigned first[NF_INET_NUMHOOKS] = {}, policy[NF_INET_NUMHOOKS] = {};
   for (unsigned hook : {NF_INET_PRE_ROUTING, NF_INET_LOCAL_IN, NF_INET_LOCAL_OUT, NF_INET_POST_ROUTING}) {
     first[hook] = table.offset();
     if (hook == NF_INET_LOCAL_OUT) {
-      ipt_ip own{};
-      own.dst.s_addr = htonl(0x7f00'0000);
-      own.dmsk.s_addr = htonl(0xff00'0000);
-      table.accept(own);
+      table.accept(Family::to_itself());
       table.redirect(IPPROTO_UDP, 53, ports.dns);
       table.redirect(IPPROTO_TCP, 53, ports.dns);
       table.redirect(IPPROTO_TCP, 0, ports.transparent);
@@ -194,6 +267,15 @@ Status redirect_everything(const RedirectPorts& ports) {
   }
   table.error();
   return replace_nat(table, first, policy);
+}
+
+}  // namespace
+
+Status redirect_everything(const RedirectPorts& ports) {
+  ANCHORHOLD_CHECK(route_everything());
+  ANCHORHOLD_CHECK(route_everything6());
+  ANCHORHOLD_CHECK(redirect<Family4>(ports));
+  return redirect<Family6>(ports);
 }
 
 }  // namespace anchorhold::guest

@@ -1,6 +1,6 @@
-// Where the guest's packets go: nowhere but to the agent. TCP to any address but the guest's own arrives at
-// the transparent port, DNS queries to any server at the stub; other UDP is refused at once, and the rest
-// (ICMP, raw packets) ends in a device that forgets it. Needs the rights of PID 1.
+// Where the guest's packets go: nowhere but to the agent, IPv4 and IPv6 alike. TCP to any address but the
+// guest's own arrives at the transparent port, DNS queries to any server at the stub; other UDP is refused at
+// once, and the rest (ICMP, raw packets) ends in a device that forgets it. Needs the rights of PID 1.
 #pragma once
 
 #include <cstdint>

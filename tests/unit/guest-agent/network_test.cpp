@@ -83,7 +83,6 @@ TEST(Dns, GivesEachHostItsAddressAndNothingElse) {
     auto reply = answer_query(bytes, names, start);
     return reply.size() < 12 ? -1 : (reply[3] & 0x0f) + 16 * reply[7];
   };
-  EXPECT_EQ(code(query("www.example.com", 28)), 0);                     // AAAA: there is none
   EXPECT_EQ(code(query("www.example.com", 16)), 0);                     // TXT
   EXPECT_EQ(code(query("1.2.0.192.in-addr.arpa", 12)), 3);              // nobody
   EXPECT_EQ(code(query("a b.example", 1)), 3);                          // no host
@@ -95,6 +94,26 @@ TEST(Dns, GivesEachHostItsAddressAndNothingElse) {
   for (std::size_t size = 12; size < cut.size(); ++size) EXPECT_EQ(code(cut.substr(0, size)), 1) << size;
   auto local = answer_query(query("db.localhost", 1), names, start);
   EXPECT_EQ(local.substr(local.size() - 4), std::string("\x7f\x00\x00\x01", 4));
+  local = answer_query(query("db.localhost", 28), names, start);
+  EXPECT_EQ(local.substr(local.size() - 16), std::string(15, '\0') + '\x01');
+}
+
+TEST(Dns, GivesTheSameAddressAsIPv6) {
+  NameTable names;
+  auto answer = answer_query(query("www.example.com", 28), names, start);
+  ASSERT_GT(answer.size(), 28u);
+  EXPECT_EQ(answer.substr(answer.size() - 18, 2), std::string("\x00\x10", 2));
+  Address6 address{};
+  std::copy(answer.end() - 16, answer.end(), address.begin());
+  auto inside = inside_synthetic6(address);
+  ASSERT_TRUE(inside);
+  EXPECT_EQ(names.name_of(*inside, start), "www.example.com");
+  EXPECT_EQ(synthetic6(*inside), address);
+  EXPECT_FALSE(inside_synthetic6(own_address6));
+  FindName find = [&](std::uint32_t asked) { return names.name_of(asked, start); };
+  EXPECT_EQ(target_of(address, 443, find), "www.example.com:443");
+  EXPECT_EQ(target_of(synthetic6(last_synthetic_address), 443, find), std::nullopt);
+  EXPECT_EQ(target_of(own_address6, 443, find), "[2001:2::1]:443");
 }
 
 TEST(Socks, BecomesConnectByName) {
@@ -124,6 +143,11 @@ TEST(Socks, BecomesConnectByName) {
                    "\x00\x16",
                    22),
        Kind::connect, "[2001:db8::1]:22"},
+      {std::string("\x05\x01\x00\x04"
+                   "\xfd\x61\x6e\x63\x68\x6f\x72\x64\0\0\0\0\xc6\x12\x01\x00"
+                   "\x00\x50",
+                   22),
+       Kind::connect, "known.example:80"},
       {std::string("\x05\x01\x00\x03\x05"
                    "a\r\nb:\x01\xbb",
                    12),
