@@ -44,6 +44,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Read whole = read(bytes, bytes.size() + 1), pieces = read(bytes, data[0] % 7 + 1);
   if (whole.over != pieces.over) std::abort();
   if (whole.over && whole.content != pieces.content) std::abort();
+  auto refused = [&](std::size_t piece) {
+    auto watch = request_filter({}, {"url"});
+    std::string passed;
+    for (std::size_t at = 0; at < bytes.size(); at += piece)
+      if (!watch->pass(bytes.substr(at, piece), passed)) return true;
+    return false;
+  };
+  if (refused(bytes.size() + 1) != refused(data[0] % 7 + 1)) std::abort();
   const std::string secret = "secret-secret";
   auto scrub = scrub_secrets({secret});
   std::string out;

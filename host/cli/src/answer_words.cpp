@@ -81,6 +81,7 @@ Json to_json(const policy::EgressRule& rule) {
   if (!rule.paths.empty()) json["paths"] = rule.paths;
   if (!rule.credential.empty()) json["credential"] = rule.credential;
   if (!rule.deny_headers.empty()) json["deny_headers"] = rule.deny_headers;
+  if (!rule.deny_json_fields.empty()) json["deny_json_fields"] = rule.deny_json_fields;
   if (rule.max_upload) json["max_upload"] = rule.max_upload->bytes;
   if (rule.tunnel_only) json["tunnel_only"] = true;
   if (rule.inspecting()) json["demands"] = policy::demands_of(rule);

@@ -99,6 +99,7 @@ Json rule_json(const policy::EgressRule& rule) {
             {"paths", rule.paths},
             {"credential", rule.credential},
             {"deny_headers", rule.deny_headers},
+            {"deny_json_fields", rule.deny_json_fields},
             {"git", git_json(rule.git)},
             {"tunnel_only", rule.tunnel_only},
             {"source", rule.source}};
@@ -132,8 +133,8 @@ std::optional<policy::EgressRule> rule_of(const Json& json) {
   }
   if (!take_texts(json, "methods", rule.methods) || !take_texts(json, "paths", rule.paths) ||
       !take(json, "credential", rule.credential) || !take_texts(json, "deny_headers", rule.deny_headers) ||
-      !take_git(json, rule.git) || !take(json, "tunnel_only", rule.tunnel_only) ||
-      !take(json, "source", rule.source))
+      !take_texts(json, "deny_json_fields", rule.deny_json_fields) || !take_git(json, rule.git) ||
+      !take(json, "tunnel_only", rule.tunnel_only) || !take(json, "source", rule.source))
     return std::nullopt;
   if (json.contains("max_upload")) {
     ByteSize size;

@@ -71,6 +71,43 @@ constexpr std::array credential_parameters{"key",
                                            "login_token",
                                            "refresh_token"};
 
+// Everybody names credentials in a way of their own ("X-Figma-Token", "Circle-Token", "X-Auth-Key"), but for
+// what they are: the last word of the name says it.
+constexpr std::array credential_words{"token", "key",        "apikey",      "secret",    "password", "passwd",
+                                      "auth",  "passphrase", "credentials", "signature", "jwt",      "bearer",
+                                      "pwd",   "credential", "authkey",     "authtoken", "accesskey"};
+// What ends so and authenticates nobody: where a list goes on, how it is sorted, that a request is repeated.
+constexpr std::array harmless_names{"sec-websocket-key",
+                                    "idempotency-key",
+                                    "x-idempotency-key",
+                                    "surrogate-key",
+                                    "sort-key",
+                                    "sort_key",
+                                    "partition-key",
+                                    "partition_key",
+                                    "page-token",
+                                    "page_token",
+                                    "next-token",
+                                    "next_token",
+                                    "next-page-token",
+                                    "next_page_token",
+                                    "continuation-token",
+                                    "continuation_token",
+                                    "sync-token",
+                                    "sync_token",
+                                    "x-amz-server-side-encryption-customer-key",
+                                    "x-amz-copy-source-server-side-encryption-customer-key"};
+
+// `name` in lower case.
+bool names_a_credential(std::string_view name) {
+  if (std::find(harmless_names.begin(), harmless_names.end(), name) != harmless_names.end()) return false;
+  auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  std::size_t begin = name.size();
+  while (begin > 0 && letter(name[begin - 1])) --begin;
+  std::string_view last = name.substr(begin);
+  return std::find(credential_words.begin(), credential_words.end(), last) != credential_words.end();
+}
+
 std::optional<std::string> percent_decoded(std::string_view text) {
   std::string decoded;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -153,7 +190,8 @@ bool is_token_in_place(const Field& field, const CredentialForm& form, std::stri
 }
 
 bool is_credential_field(std::string_view name, const CredentialForm& form) {
-  return std::find(credential_fields.begin(), credential_fields.end(), name) != credential_fields.end() ||
+  return names_a_credential(name) ||
+         std::find(credential_fields.begin(), credential_fields.end(), name) != credential_fields.end() ||
          (form.kind == CredentialForm::Kind::header && name == lower(form.header_name));
 }
 
@@ -168,10 +206,11 @@ std::optional<Provenance> foreign_parameter(const RequestHead& head) {
     std::string_view pair = rest.substr(0, end);
     auto name = percent_decoded(pair.substr(0, pair.find('=')));
     if (!name) return refused("the query is not properly encoded");
-    if (std::find(credential_parameters.begin(), credential_parameters.end(), lower(*name)) !=
-        credential_parameters.end())
-      return refused(fmt::format("the query parameter '{}' can carry a credential that is not this session's",
-                                 lower(*name)));
+    const std::string lowered = lower(*name);
+    if (names_a_credential(lowered) || std::find(credential_parameters.begin(), credential_parameters.end(),
+                                                 lowered) != credential_parameters.end())
+      return refused(
+          fmt::format("the query parameter '{}' can carry a credential that is not this session's", lowered));
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
   }
   return std::nullopt;

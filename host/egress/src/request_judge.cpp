@@ -38,6 +38,10 @@ RequestJudgement judge_inner_request(const RequestHead& head, const RequestConte
   if (rule)
     if (auto satisfied = policy::judge_request(*rule, facts_of(head)); !satisfied)
       return refused(satisfied.error().message);
+  if (rule && !rule->deny_json_fields.empty())
+    for (const Field& field : head.fields)
+      if (lower(field.name) == "content-encoding" && lower(trimmed(field.value, " \t")) != "identity")
+        return refused("a compressed body, whose fields cannot be looked for, is not allowed");
   std::optional<GitRequest> git;
   if (rule && !rule->git.empty()) {
     auto judged = judge_git_request(head, rule->git);

@@ -142,6 +142,8 @@ std::string to_toml(const EgressRule& rule) {
   if (!rule.paths.empty()) text += fmt::format("paths = {}\n", list_of(rule.paths));
   if (!rule.credential.empty()) text += fmt::format("credential = {}\n", in_quotes(rule.credential));
   if (!rule.deny_headers.empty()) text += fmt::format("deny_headers = {}\n", list_of(rule.deny_headers));
+  if (!rule.deny_json_fields.empty())
+    text += fmt::format("deny_json_fields = {}\n", list_of(rule.deny_json_fields));
   std::string grants;
   for (const auto& grant : rule.git) grants += (grants.empty() ? "" : ", ") + git_of(grant);
   if (!grants.empty()) text += fmt::format("git = [{}]\n", grants);

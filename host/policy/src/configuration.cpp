@@ -121,6 +121,19 @@ Status read_headers(const toml::node& node, EgressRule& rule) {
   return {};
 }
 
+Status read_json_fields(const toml::node& node, EgressRule& rule) {
+  constexpr std::size_t longest = 64;
+  rule.deny_json_fields = ANCHORHOLD_TRY(texts_of(node));
+  for (auto& field : rule.deny_json_fields) {
+    bool plain = std::all_of(field.begin(), field.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
+    if (!plain || field.size() > longest)
+      return wrong("names of JSON fields, of at most 64 ASCII characters");
+    std::transform(field.begin(), field.end(), field.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  }
+  return {};
+}
+
 // Patterns of names: '*' at the end only, and otherwise what is a name without it.
 Status check_patterns(const std::vector<std::string>& patterns, bool (*is_name)(std::string_view),
                       std::string_view expected) {
@@ -218,6 +231,7 @@ Result<EgressRule> read_rule(const toml::table& table, std::string_view file) {
   reader.key("methods", [&](const toml::node& node) { return read_methods(node, rule); });
   reader.key("paths", [&](const toml::node& node) { return read_paths(node, rule); });
   reader.key("deny_headers", [&](const toml::node& node) { return read_headers(node, rule); });
+  reader.key("deny_json_fields", [&](const toml::node& node) { return read_json_fields(node, rule); });
   reader.key("credential", [&](const toml::node& node) -> Status {
     rule.credential = ANCHORHOLD_TRY(text_of(node));
     return {};
@@ -242,12 +256,12 @@ Result<EgressRule> read_rule(const toml::table& table, std::string_view file) {
   if (!has_action) return incomplete("a rule needs an action: \"allow\", \"deny\" or \"ask\"");
   if (rule.tunnel_only && rule.inspecting())
     return incomplete(
-        "tunnel_only connections are never opened, so methods, paths, credential, deny_headers, git "
-        "and max_upload cannot be held");
+        "tunnel_only connections are never opened, so methods, paths, credential, deny_headers, "
+        "deny_json_fields, git and max_upload cannot be held");
   if (rule.action == EgressAction::deny && rule.inspecting())
     return incomplete(
-        "a deny rule denies everything; methods, paths, credential, deny_headers, git and max_upload belong "
-        "to allow and ask");
+        "a deny rule denies everything; methods, paths, credential, deny_headers, deny_json_fields, git and "
+        "max_upload belong to allow and ask");
   return rule;
 }
 

@@ -67,6 +67,8 @@ std::string demands_of(const EgressRule& rule) {
   if (!rule.paths.empty()) demands.push_back("path " + fmt::format("{}", fmt::join(rule.paths, " or ")));
   if (!rule.credential.empty()) demands.push_back("credential " + rule.credential);
   if (!rule.deny_headers.empty()) demands.push_back("no header " + joined(rule.deny_headers));
+  if (!rule.deny_json_fields.empty())
+    demands.push_back("no field " + joined(rule.deny_json_fields) + " in JSON");
   if (!rule.git.empty()) {
     std::vector<std::string> repositories;
     for (const auto& grant : rule.git)

@@ -102,5 +102,50 @@ TEST(ScrubSecrets, KnowsTheFormsInWhichASecretComesBack) {
   EXPECT_TRUE(secret_patterns("short", "Bearer short").empty());
 }
 
+// However the body is cut.
+TEST(JsonFields, AreFoundHoweverTheyAreWritten) {
+  auto refused = [](const std::string& body) {
+    int count = -1;
+    for (std::size_t step : {std::size_t{1}, std::size_t{3}, body.size() + 1}) {
+      auto watch = watch_json_fields({"url", "webhook"});
+      std::string out;
+      bool fails = false;
+      for (std::size_t at = 0; at < body.size() && !fails; at += step)
+        fails = !watch->pass(body.substr(at, step), out);
+      if (!fails) {
+        EXPECT_TRUE(watch->finish(out));
+        EXPECT_EQ(out, body);
+      }
+      EXPECT_TRUE(count == -1 || count == static_cast<int>(fails)) << body;
+      count = fails;
+    }
+    return count == 1;
+  };
+  for (const char* body :
+       {R"({"url":1})", R"({"a":[{"b":{"url" : "x"}}]})", "{\"url\"\r\n\t :1}", R"({"URL":1})",
+        R"({"\u0075rl":1})", R"({"\u0055\u0072\u006C":1})", R"([{},{"x":"y","webhook":2}])",
+        R"({"webhoo\u212a":1})", "{\"webhoo\xe2\x84\xaa\":1}", R"({"a":"\"","url":1})",
+        R"({"a":"\\","url":1})", R"({'a"':1,"url":2})", R"(// " comment
+{"url":1})",
+        "\xef\xbb\xbf{\"url\":1}"})
+    EXPECT_TRUE(refused(body)) << body;
+  for (const char* body :
+       {"", "url", R"({"a":"url"})", R"(["url"])", R"({"urls":1,"curl":2})", R"({"a":"\"url\":"})",
+        R"({"u rl":1})", R"({"ur\u006":1})", "url: x", R"({"a" : "url", "b":1})"})
+    EXPECT_FALSE(refused(body)) << body;
+  EXPECT_TRUE(refused(std::string("{\0\"\0u\0r\0l\0\"\0:\0", 14)));
+  EXPECT_FALSE(refused("{\"" + std::string(1000, 'x') + "\":1}"));
+}
+
+TEST(JsonFields, AreLookedForBesideTheToken) {
+  std::string out;
+  EXPECT_EQ(request_filter("", {}), nullptr);
+  EXPECT_FALSE(request_filter("a-token-of-the-session", {})->pass("a-token-of-the-session", out));
+  auto both = request_filter("a-token-of-the-session", {"url"});
+  EXPECT_TRUE(both->pass("{\"a\":1}", out));
+  EXPECT_FALSE(both->pass("{\"url\":1}", out));
+  EXPECT_FALSE(request_filter("a-token-of-the-session", {"url"})->pass("a-token-of-the-session", out));
+}
+
 }  // namespace
 }  // namespace anchorhold::egress

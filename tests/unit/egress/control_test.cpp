@@ -71,6 +71,7 @@ TEST(Control, AConfigurationComesBackAsItWas) {
   rule.paths = {"/v1/*"};
   rule.credential = "example";
   rule.deny_headers = {"x-fetch-url"};
+  rule.deny_json_fields = {"image_url"};
   rule.max_upload = ByteSize{10};
   using enum policy::GitOperation;
   rule.git = {{{"team/*"}, {fetch}, {}, {}}, {{"app"}, {push, deletes, lfs}, {"refs/*"}, {"ci.skip"}}};
@@ -98,6 +99,7 @@ TEST(Control, AConfigurationComesBackAsItWas) {
   EXPECT_EQ(back.paths, rule.paths);
   EXPECT_EQ(back.credential, rule.credential);
   EXPECT_EQ(back.deny_headers, rule.deny_headers);
+  EXPECT_EQ(back.deny_json_fields, rule.deny_json_fields);
   EXPECT_EQ(back.max_upload, rule.max_upload);
   ASSERT_EQ(back.git.size(), 2u);
   EXPECT_EQ(back.git[0].repositories, rule.git[0].repositories);

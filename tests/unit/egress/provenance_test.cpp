@@ -51,6 +51,10 @@ TEST(Provenance, TheTokenInItsPlaceIsSwapped) {
            {basic, "Authorization: Basic " + base64(t + ":") + "\r\n"},
            {basic, "Authorization: Basic " + base64(t + ":x-oauth-basic") + "\r\n"},
            {api_key, "x-api-key: " + t + "\r\n"},
+           // What only sounds like one.
+           {bearer, "Authorization: Bearer " + t + "\r\nIdempotency-Key: 1\r\nSec-WebSocket-Key: eA==\r\n"},
+           {bearer,
+            "Authorization: Bearer " + t + "\r\nX-Tokenizer: a\r\nX-Key-Id: b\r\nNpm-Auth-Type: web\r\n"},
        }) {
     auto head = request(c.fields);
     auto judged = judge_provenance(head, c.form, token);
@@ -78,6 +82,13 @@ TEST(Provenance, AnythingElseThatAuthenticatesIsForeign) {
            {bearer, good + "Cookie: session=planted\r\n", "/"},
            {bearer, good + "Proxy-Authorization: Basic " + base64("a:b") + "\r\n", "/"},
            {bearer, good + "X-Note: " + t + "\r\n", "/"},
+           {bearer, good + "X-Figma-Token: planted\r\n", "/"},
+           {bearer, good + "Circle-Token: planted\r\n", "/"},
+           {bearer, good + "X-Auth-Key: planted\r\n", "/"},
+           {bearer, good + "X-Client-Secret: planted\r\n", "/"},
+           {bearer, good + "TOKEN: planted\r\n", "/"},
+           {bearer, good, "/?X-Plex-Token=planted"},
+           {bearer, good, "/?user%2Epassword=planted"},
            {bearer, good, "/?api_key=planted"},
            {bearer, good, "/?a=b&ACCESS_TOKEN=planted"},
            {bearer, good, "/?api%5Fkey=planted"},
@@ -97,6 +108,16 @@ TEST(Provenance, AnythingElseThatAuthenticatesIsForeign) {
     EXPECT_EQ(judged.verdict, Verdict::refused) << c.fields << c.target;
     EXPECT_THAT(judged.reason, Not(HasSubstr("planted")));
   }
+}
+
+TEST(Provenance, ParametersOfListsAreNoCredentials) {
+  for (const char* target :
+       {"/?page_token=a", "/?continuation-token=b&list-type=2", "/?sort_key=c", "/?keys=d"})
+    EXPECT_EQ(judge_provenance(request("Authorization: Bearer " + std::string(token) + "\r\n", target),
+                               bearer, token)
+                  .verdict,
+              Verdict::swap)
+        << target;
 }
 
 TEST(Provenance, TheTokenStaysWhereItBelongs) {

@@ -39,6 +39,7 @@ TEST(Answers, ARuleComesBackAsItWas) {
   rule.paths = {"/v1/\"x\"*", "/\xc3\xa9"};
   rule.credential = "back\\slash \"and\" \x01";
   rule.deny_headers = {"x-fetch-url"};
+  rule.deny_json_fields = {"image url", "a\"b"};
   rule.max_upload = ByteSize{12345};
   GitGrant grant;
   grant.repositories = {"team/app", "team/*"};
@@ -57,6 +58,7 @@ TEST(Answers, ARuleComesBackAsItWas) {
   EXPECT_EQ(back.paths, rule.paths);
   EXPECT_EQ(back.credential, rule.credential);
   EXPECT_EQ(back.deny_headers, rule.deny_headers);
+  EXPECT_EQ(back.deny_json_fields, rule.deny_json_fields);
   EXPECT_EQ(back.max_upload, rule.max_upload);
   ASSERT_EQ(back.git.size(), 2u);
   EXPECT_EQ(back.git[1].repositories, grant.repositories);

@@ -22,6 +22,7 @@ methods = ["GET", "HEAD"]
 paths = ["/v1/*"]
 credential = "example"
 deny_headers = ["X-Fetch-URL"]
+deny_json_fields = ["Image_URL"]
 max_upload = "10MiB"
 
 [[egress.rule]]
@@ -46,6 +47,7 @@ TEST(Configuration, EveryKeyIsRead) {
   EXPECT_EQ(egress.rules[0].ports, (std::vector<std::uint16_t>{443, 8443}));
   EXPECT_EQ(egress.rules[0].methods, (std::vector<std::string>{"GET", "HEAD"}));
   EXPECT_EQ(egress.rules[0].deny_headers, (std::vector<std::string>{"x-fetch-url"}));
+  EXPECT_EQ(egress.rules[0].deny_json_fields, (std::vector<std::string>{"image_url"}));
   EXPECT_EQ(egress.rules[0].max_upload, ByteSize::mib(10));
   EXPECT_EQ(egress.rules[0].source, "config.toml:7");
   EXPECT_EQ(egress.rules[1].action, EgressAction::deny);
@@ -84,6 +86,7 @@ TEST(Configuration, FaultsNameLineAndKey) {
            {rule + "paths = [\"v1\"]\n", "begin with '/'"},
            {rule + "paths = [\"/a*b\"]\n", "at the end only"},
            {rule + "deny_headers = [\"a b\"]\n", "names of HTTP headers"},
+           {rule + "deny_json_fields = [\"\u00fcrl\"]\n", "names of JSON fields"},
            {rule + "max_upload = \"lots\"\n", "'lots' is not a size"},
            {rule + "tunnel_only = \"yes\"\n", "true or false"},
            {rule + "tunnel_only = true\nmethods = [\"GET\"]\n", "never opened"},

@@ -219,7 +219,10 @@ void Http2Bridge::go_on(const Shared& exchange, RequestJudgement judgement, Deci
            connection_.report_of(EventKind::deny, "requests are signed again over HTTP/1.1 only"));
     return;
   }
-  if (!swap) exchange->up.filter = watch_for_token(configuration.session_token);
+  const policy::EgressRule* rule = decided.decision.rule;
+  std::string token = swap ? std::string() : configuration.session_token;
+  std::vector<std::string> fields = rule ? rule->deny_json_fields : std::vector<std::string>();
+  exchange->up.filter = request_filter(std::move(token), std::move(fields));
   if (exchange->push) {
     std::string held = std::move(exchange->held);
     exchange->held.clear();

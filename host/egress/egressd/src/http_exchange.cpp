@@ -260,11 +260,12 @@ std::shared_ptr<HttpExchange::Sending> HttpExchange::begin_body(const Outgoing& 
   auto configuration = connection_.decided_.configuration;
   BodySpec spec;
   spec.framing = head.body;
-  if (!outgoing.credential) {
-    sending->filter = watch_for_token(configuration->session_token);
-    spec.filter = sending->filter.get();
-  }
-  if (const auto* rule = connection_.decided_.decision.rule; rule && rule->max_upload) {
+  const auto* rule = connection_.decided_.decision.rule;
+  std::string token = outgoing.credential ? std::string() : configuration->session_token;
+  std::vector<std::string> fields = rule ? rule->deny_json_fields : std::vector<std::string>();
+  sending->filter = request_filter(std::move(token), std::move(fields));
+  spec.filter = sending->filter.get();
+  if (rule && rule->max_upload) {
     spec.most = rule->max_upload->bytes;
     spec.refused_beyond = fmt::format("a body of more than {} is not allowed by the rule for {} ({})",
                                       to_string(*rule->max_upload), rule->host.text(), rule->source);

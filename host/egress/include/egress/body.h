@@ -54,6 +54,16 @@ class BodyFilter {
 // to whom the token does not belong. Bytes before the token's last one may have gone on; the message ends.
 std::unique_ptr<BodyFilter> watch_for_token(std::string session_token);
 
+// Refuses a body with a member of this name (lower case) in one of its JSON objects, at any depth and however
+// its letters are written. It is looked for in every body, since a server may not care what a body is called;
+// in what only looks like JSON it may be found as well. A body that cannot be read so, in UTF-16 or UTF-32,
+// is refused.
+std::unique_ptr<BodyFilter> watch_json_fields(std::vector<std::string> names);
+
+// What a rule and the session want to be looked for in a request's body: none, one of the two above or both.
+// `session_token` is empty where it belongs.
+std::unique_ptr<BodyFilter> request_filter(std::string session_token, std::vector<std::string> json_fields);
+
 // Writes '*' over every occurrence of the patterns, also of one that is cut by the edges of what is passed.
 // Holds back only what may be the beginning of one. The patterns are wiped at the end of its life.
 std::unique_ptr<BodyFilter> scrub_secrets(std::vector<std::string> patterns);

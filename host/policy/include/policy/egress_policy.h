@@ -25,15 +25,16 @@ struct EgressRule {
   std::vector<std::string> methods;  // upper case; empty: any
   std::vector<std::string> paths;    // "/v1/*": '*' stands for any characters, at the end only; empty: any
   std::string credential;            // name in the vault; empty: none
-  std::vector<std::string> deny_headers;  // lower case
-  std::vector<GitGrant> git;              // not empty: Git over HTTPS and nothing else
-  std::optional<ByteSize> max_upload;     // of one request's body
-  bool tunnel_only = false;               // never opened: pinned clients, mTLS
+  std::vector<std::string> deny_headers;      // lower case
+  std::vector<std::string> deny_json_fields;  // lower case: members of objects in a body
+  std::vector<GitGrant> git;                  // not empty: Git over HTTPS and nothing else
+  std::optional<ByteSize> max_upload;         // of one request's body
+  bool tunnel_only = false;                   // never opened: pinned clients, mTLS
   std::string source;  // where a person finds it: "config.toml:12", "--allow", "answered 10:15"
 
   bool inspecting() const {
     return !methods.empty() || !paths.empty() || !credential.empty() || !deny_headers.empty() ||
-           !git.empty() || max_upload.has_value();
+           !deny_json_fields.empty() || !git.empty() || max_upload.has_value();
   }
   bool covers(const Destination& destination) const;
   bool names_address_of(const Address& address) const;
