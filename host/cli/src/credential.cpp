@@ -1,4 +1,5 @@
 // anchorhold credential: what is in the vault.
+#include <cstdlib>
 #include <ctime>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -154,6 +155,23 @@ Result<int> test(const CredentialCommand& command, Console& console, vault::Vaul
   return status < 400 ? exit_status::ok : exit_status::not_completed;
 }
 
+Result<int> change_passphrase(const CredentialCommand& command, Console& console, vault::Vault& opened) {
+  vault::AskPassphrase ask;
+  if (!command.none)
+    ask = [](bool) {
+      return isatty(STDIN_FILENO) != 0 ? ask_passphrase(true) : read_secret_input(vault::max_secret_bytes);
+    };
+  ANCHORHOLD_CHECK(opened.protect(ask));
+  const std::string by = command.none ? "key file" : "passphrase";
+  console.object(Json{{"type", "protected"}, {"by", by}});
+  console.line(fmt::format(
+      "the encrypted file of secrets is protected by {}",
+      command.none ? "a key file, which whoever reads your files has as well" : "the new passphrase"));
+  if (const char* named = std::getenv("ANCHORHOLD_VAULT_PASSPHRASE_FILE"); named && *named)
+    console.note(fmt::format("note: {} holds the passphrase that was", named));
+  return exit_status::ok;
+}
+
 }  // namespace
 
 Result<int> run_credential_command(const CredentialCommand& command, Console& console) {
@@ -162,6 +180,7 @@ Result<int> run_credential_command(const CredentialCommand& command, Console& co
   auto opened = ANCHORHOLD_TRY(open_vault(command));
   if (command.action == Action::list) return list(console, *opened);
   if (command.action == Action::test) return test(command, console, *opened);
+  if (command.action == Action::passphrase) return change_passphrase(command, console, *opened);
   ANCHORHOLD_CHECK(opened->remove(command.credential.name));
   console.object(Json{{"type", "removed"}, {"name", command.credential.name}});
   console.line(fmt::format("forgotten: {}", command.credential.name));

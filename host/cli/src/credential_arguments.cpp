@@ -72,7 +72,7 @@ void add_credential_command(CLI::App& app, CredentialCommand& into, bool& json) 
     auto* sub = command->add_subcommand(name, text);
     sub->add_flag("--json", json, "One JSON object per line on standard output");
     sub->callback([&into, what] { into.action = what; });
-    if (what != Action::list)
+    if (what != Action::list && what != Action::passphrase)
       sub->add_option("name", into.credential.name, "Its name")->required()->type_name("NAME");
     return sub;
   };
@@ -82,6 +82,13 @@ void add_credential_command(CLI::App& app, CredentialCommand& into, bool& json) 
   action("test", Action::test, "Make a request with one, from this computer")
       ->add_option("url", into.url, "To where a rule names it; else to the first such host")
       ->type_name("URL");
+  auto* passphrase =
+      action("passphrase", Action::passphrase, "Protect the encrypted file with another passphrase");
+  passphrase->footer(
+      "The new passphrase is read from standard input, and asked for when that is a terminal; the present "
+      "one is "
+      "asked for, or read from the file that ANCHORHOLD_VAULT_PASSPHRASE_FILE names.");
+  passphrase->add_flag("--none", into.none, "With a key file beside it, and no passphrase");
 }
 
 void add_credential_option(CLI::App& command, GuestArguments& into) {

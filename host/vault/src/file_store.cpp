@@ -1,4 +1,5 @@
 // The encrypted file.
+#include <algorithm>
 #include <cerrno>
 #include <fmt/format.h>
 #include <mutex>
@@ -29,6 +30,19 @@ Result<std::string> read_private(const std::filesystem::path& path, std::size_t 
       fmt::format("make it yours alone (chmod 600 {}), and take its secrets for known", path.string()));
 }
 
+// So that a file can hold it and a terminal can take it.
+Status check_passphrase(const Secret& passphrase) {
+  auto words = passphrase.expose();
+  auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (words.empty()) return fail(ErrorCode::invalid_argument, "a passphrase is not empty");
+  if (words.size() >= max_passphrase_bytes)
+    return fail(ErrorCode::invalid_argument,
+                fmt::format("a passphrase is shorter than {} bytes", max_passphrase_bytes));
+  if (std::any_of(words.begin(), words.end(), control))
+    return fail(ErrorCode::invalid_argument, "a passphrase is one line without control characters");
+  return {};
+}
+
 class FileStore final : public SecretStore {
  public:
   explicit FileStore(FileStoreSpec spec) : spec_(std::move(spec)) {}
@@ -54,6 +68,7 @@ class FileStore final : public SecretStore {
     if (!entries) return fail(std::move(entries).error());
     return {};
   }
+  Status protect(const std::optional<Secret>& passphrase) override;
 
  private:
   std::filesystem::path file() const { return spec_.folder / "secrets"; }
@@ -83,6 +98,27 @@ Status FileStore::change(const std::function<void(Entries&)>& edit, bool make) {
   }
   edit(*entries);
   return write_file_atomic(file(), seal_vault(*key_, *entries), 0600);
+}
+
+// The file is replaced as a whole, and the key file that it does not need any more goes after that.
+Status FileStore::protect(const std::optional<Secret>& passphrase) {
+  std::lock_guard lock(mutex_);
+  auto entries = ANCHORHOLD_TRY(read());
+  if (!entries)
+    return fail(ErrorCode::not_found, fmt::format("there is no encrypted file {} yet", file().string()),
+                "anchorhold credential add NAME --passphrase");
+  if (passphrase) ANCHORHOLD_CHECK(check_passphrase(*passphrase));
+  VaultKey fresh;
+  if (passphrase) {
+    fresh = ANCHORHOLD_TRY(new_vault_key(KeySource::passphrase, *passphrase, spec_.cost));
+  } else {
+    Secret key = ANCHORHOLD_TRY(make_login_key());
+    fresh = ANCHORHOLD_TRY(new_vault_key(KeySource::login_key, key, spec_.cost));
+  }
+  ANCHORHOLD_CHECK(write_file_atomic(file(), seal_vault(fresh, *entries), 0600));
+  key_ = std::move(fresh);
+  if (!passphrase || unlink(key_file().c_str()) == 0 || errno == ENOENT) return {};
+  return fail_errno(errno, fmt::format("the passphrase holds, but removing {}", key_file().string()));
 }
 
 Result<std::optional<Entries>> FileStore::read() {

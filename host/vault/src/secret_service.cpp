@@ -132,6 +132,11 @@ class ServiceStore final : public SecretStore {
     if (error) return service_error(error, "unlock the secrets");
     return {};
   }
+
+  Status protect(const std::optional<Secret>&) override {
+    return fail(ErrorCode::failed_precondition, "the desktop's key ring has a password of its own",
+                "change it in the desktop's program for passwords and keys");
+  }
 };
 
 // Without one, GLib would try to start a bus of its own.

@@ -11,6 +11,13 @@
 namespace anchorhold::vault {
 namespace {
 
+constexpr const char* list_name = "credentials";
+
+Result<std::filesystem::path> folder_of(const VaultSpec& spec) {
+  if (!spec.folder.empty()) return spec.folder;
+  return ANCHORHOLD_TRY(config_directory()) / "vault";
+}
+
 auto by_name(const std::string& name) {
   return [&name](const Credential& credential) { return credential.name == name; };
 }
@@ -38,9 +45,13 @@ Error not_there(const std::string& name) {
 
 }  // namespace
 
+Result<std::filesystem::path> Vault::list_file(const VaultSpec& spec) {
+  return ANCHORHOLD_TRY(folder_of(spec)) / list_name;
+}
+
 Result<std::shared_ptr<Vault>> Vault::open(VaultSpec spec) {
   if (sodium_init() < 0) return fail(ErrorCode::internal, "libsodium could not be started");
-  if (spec.folder.empty()) spec.folder = ANCHORHOLD_TRY(config_directory()) / "vault";
+  spec.folder = ANCHORHOLD_TRY(folder_of(spec));
   ANCHORHOLD_CHECK(make_directories(spec.folder));
   return std::shared_ptr<Vault>(new Vault(std::move(spec)));
 }
@@ -65,7 +76,7 @@ Result<SecretStore*> Vault::store_of(Store store) {
 }
 
 Result<std::vector<Credential>> Vault::read() const {
-  auto path = spec_.folder / "credentials";
+  auto path = spec_.folder / list_name;
   auto text = read_file(path, max_catalogue_bytes);
   if (!text && text.error().code == ErrorCode::not_found) return std::vector<Credential>();
   if (!text) return fail(with_context(std::move(text).error(), "reading the credentials"));
@@ -73,7 +84,7 @@ Result<std::vector<Credential>> Vault::read() const {
 }
 
 Status Vault::write(const std::vector<Credential>& credentials) const {
-  return write_file_atomic(spec_.folder / "credentials", encode_catalogue(credentials), 0600);
+  return write_file_atomic(spec_.folder / list_name, encode_catalogue(credentials), 0600);
 }
 
 Result<std::vector<Credential>> Vault::list() const {
@@ -171,6 +182,16 @@ Status Vault::unlock(const std::vector<Credential>& credentials) {
     ANCHORHOLD_CHECK(opened->unlock());
   }
   return {};
+}
+
+Status Vault::protect(const AskPassphrase& ask) {
+  auto* store = ANCHORHOLD_TRY(store_of(Store::file));
+  ANCHORHOLD_CHECK(store->unlock());
+  std::optional<Secret> passphrase;
+  if (ask) passphrase = ANCHORHOLD_TRY(ask(true));
+  // Nobody is kept waiting while a person types.
+  auto among_processes = ANCHORHOLD_TRY(lock_to_change(spec_.folder));
+  return store->protect(passphrase);
 }
 
 }  // namespace anchorhold::vault

@@ -182,6 +182,44 @@ TEST_F(TypedTest, APassphraseIsAskedForAndProtectsTheFile) {
   EXPECT_NE(said.err.find("passphrase"), std::string::npos) << said.err;
 }
 
+TEST_F(TypedTest, ThePassphraseIsChangedOrNothingIs) {
+  auto [status, seen] = type({"credential", "add", "github", "--passphrase"},
+                             {{"Secret (not shown): ", secret + "\n"},
+                              {"New passphrase of the vault (not shown): ", "correct horse\n"},
+                              {"Once more (not shown): ", "correct horse\n"}});
+  ASSERT_EQ(status, 0) << seen;
+  auto [mistyped, said] =
+      type({"credential", "passphrase"}, {{"Passphrase of the vault (not shown): ", "correct horse\n"},
+                                          {"New passphrase of the vault (not shown): ", "battery staple\n"},
+                                          {"Once more (not shown): ", "battery stable\n"}});
+  EXPECT_EQ(mistyped, 125) << said;
+  auto [changed, shown] =
+      type({"credential", "passphrase"}, {{"Passphrase of the vault (not shown): ", "correct horse\n"},
+                                          {"New passphrase of the vault (not shown): ", "battery staple\n"},
+                                          {"Once more (not shown): ", "battery staple\n"}});
+  EXPECT_EQ(changed, 0) << shown;
+  EXPECT_EQ(shown.find("staple"), std::string::npos);
+  EXPECT_NE(shown.find("protected by the new passphrase"), std::string::npos) << shown;
+  // From standard input, with the present one in a file.
+  write_text(home() / "words", "battery staple\n");
+  const std::string file = (home() / "words").string();
+  auto piped = [&](const std::vector<std::string>& argv, const std::string& input) {
+    auto running = start(argv, {{"ANCHORHOLD_VAULT_PASSPHRASE_FILE", file}});
+    running.write_input(input);
+    running.close_input();
+    return running.finish();
+  };
+  auto third = piped({"credential", "passphrase"}, "third words\n");
+  EXPECT_EQ(third.status, 0) << third.err;
+  EXPECT_NE(third.err.find("holds the passphrase that was"), std::string::npos) << third.err;
+  EXPECT_EQ(piped({"credential", "passphrase"}, "fourth words\n").status, 125);
+  write_text(home() / "words", "third words\n");
+  auto none = piped({"credential", "passphrase", "--none", "--json"}, "");
+  EXPECT_EQ(none.status, 0) << none.err;
+  EXPECT_EQ(objects(none.out).at(0).at("by"), "key file");
+  EXPECT_TRUE(std::filesystem::exists(home() / "config/anchorhold/vault/key"));
+}
+
 // A key ring of the test's own, on a bus of its own.
 TEST_F(CredentialTest, TheKeyRingOfTheDesktopHoldsTheSecret) {
   for (const char* needed : {"/usr/bin/gnome-keyring-daemon", "/usr/bin/dbus-run-session"})

@@ -25,6 +25,14 @@ Command command(const Words& argv) {
   return std::get<Command>(parsed(argv).command);
 }
 
+TEST(Arguments, APassphraseHasNoName) {
+  auto change = command<CredentialCommand>({"credential", "passphrase"});
+  EXPECT_EQ(change.action, CredentialCommand::Action::passphrase);
+  EXPECT_FALSE(change.none);
+  EXPECT_TRUE(command<CredentialCommand>({"credential", "passphrase", "--none", "--json"}).none);
+  EXPECT_FALSE(parse_arguments({"credential", "passphrase", "secret-words"}));
+}
+
 TEST(Arguments, Egress) {
   auto explain = command<EgressCommand>({"egress", "explain", "Example.com:8443", "--session", "3f",
                                          "--method", "GET", "--path", "/v1", "--resolve"});

@@ -113,6 +113,40 @@ TEST_F(VaultTest, APassphraseIsAskedForOnceAndAWrongOneOpensNothing) {
   unsetenv("ANCHORHOLD_VAULT_PASSPHRASE_FILE");
 }
 
+TEST_F(VaultTest, AnotherPassphraseTakesThePlaceOfTheOldOneOrNothingChanges) {
+  EXPECT_EQ(open()->protect(says("new words")).error().code, ErrorCode::not_found);
+  auto vault = open(says("old words"), true);
+  ASSERT_TRUE(add(*vault, "github", "ghp_0123456789"));
+  auto before = *read_file(folder() / "secrets", max_vault_bytes);
+  // What is refused changes nothing.
+  auto refused = [&](Vault& by, const AskPassphrase& ask) {
+    auto status = by.protect(ask);
+    EXPECT_EQ(*read_file(folder() / "secrets", max_vault_bytes), before);
+    return status ? ErrorCode::internal : status.error().code;
+  };
+  EXPECT_EQ(refused(*open(says("wrong words")), says("new words")), ErrorCode::permission_denied);
+  EXPECT_EQ(refused(*vault, says("")), ErrorCode::invalid_argument);
+  EXPECT_EQ(refused(*vault, says("two\nlines")), ErrorCode::invalid_argument);
+  EXPECT_EQ(refused(*vault, says(std::string(4096, 'x'))), ErrorCode::invalid_argument);
+  EXPECT_EQ(refused(*vault, [](bool) -> Result<Secret> { return fail(ErrorCode::cancelled, "Ctrl-C"); }),
+            ErrorCode::cancelled);
+
+  ASSERT_TRUE(open(says("old words"))->protect(says("new words")));
+  EXPECT_EQ(get(*open(says("new words")), "github"), "ghp_0123456789");
+  EXPECT_EQ(open(says("old words"))->secret("github").error().code, ErrorCode::permission_denied);
+  // Who had the file open by the old one is asked again.
+  EXPECT_EQ(vault->secret("github").error().code, ErrorCode::permission_denied);
+
+  ASSERT_TRUE(open(says("new words"))->protect({}));
+  EXPECT_TRUE(std::filesystem::exists(folder() / "key"));
+  auto by_key = open();
+  EXPECT_EQ(get(*by_key, "github"), "ghp_0123456789");
+  ASSERT_TRUE(by_key->protect(says("third words")));
+  EXPECT_FALSE(std::filesystem::exists(folder() / "key"));
+  EXPECT_EQ(get(*by_key, "github"), "ghp_0123456789");
+  EXPECT_EQ(get(*open(says("third words")), "github"), "ghp_0123456789");
+}
+
 TEST_F(VaultTest, DamageIsSaidWithItsFileAndWhatToDoAndNothingIsChanged) {
   ASSERT_TRUE(add(*open(), "github", "ghp_0123456789"));
   for (const auto& [file, at] : {std::pair{"secrets", 9},
@@ -221,6 +255,36 @@ TEST_F(VaultTest, AWriterThatIsKilledLeavesAWholeVault) {
     ASSERT_TRUE(add(*vault, "kept", "kept-secret", Vault::Replace::yes));
     for (const auto& entry : std::filesystem::directory_iterator(folder()))
       EXPECT_NE(entry.path().filename().string()[0], '.') << entry.path();
+  }
+}
+
+// Between a key file and a passphrase, back and forth: whenever it dies, one of the two opens all of it.
+TEST_F(VaultTest, AChangeOfThePassphraseThatIsKilledLeavesTheOldOneOrTheNew) {
+  ASSERT_TRUE(add(*open(), "kept", "kept-secret"));
+  for (int round = 0; round < 15; ++round) {
+    int said[2];
+    ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
+    pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      auto vault = open(says("some words"));
+      for (;;) {
+        if (!vault->protect(says("some words")) || !vault->protect({})) _exit(1);
+        if (write(said[1], "x", 1) != 1) _exit(1);
+      }
+    }
+    char byte;
+    for (int seen = 0; seen <= round % 3; ++seen) ASSERT_EQ(read(said[0], &byte, 1), 1);
+    for (int spin = 0; spin < round * 100'000; ++spin) asm volatile("" ::: "memory");
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    close(said[0]);
+    close(said[1]);
+    auto vault = open(says("some words"));
+    EXPECT_EQ(get(*vault, "kept"), "kept-secret");
+    ASSERT_TRUE(add(*vault, "other", "other-secret", Vault::Replace::yes));
   }
 }
 

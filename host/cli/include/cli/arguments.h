@@ -121,12 +121,13 @@ struct ImageCommand {
 };
 
 struct CredentialCommand {
-  enum class Action { add, list, remove, test };
+  enum class Action { add, list, remove, test, passphrase };
   Action action = Action::list;
   vault::Credential credential;       // its name; add: what is known of it
   std::optional<vault::Store> store;  // add: none: where it is best
   bool passphrase = false;            // add: protects a new file of secrets
   bool replace = false;               // add
+  bool none = false;                  // passphrase: a key file instead
   std::string url;                    // test
 };
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -23,6 +24,8 @@ class SecretStore {
   virtual Status remove(const std::string& name) = 0;
   // Asks now what would have to be asked at the first use.
   virtual Status unlock() = 0;
+  // Encrypts what is there anew, with this passphrase or, without one, with a key file; whole or not at all.
+  virtual Status protect(const std::optional<Secret>& passphrase) = 0;
 };
 
 // Asks a person for the passphrase; `fresh`: a new one, which is asked for twice.

@@ -33,6 +33,8 @@ class Vault {
   // there is such a variable.
   static Result<std::shared_ptr<Vault>> open(VaultSpec spec = {});
 
+  // The file whose change tells that the list is another one.
+  static Result<std::filesystem::path> list_file(const VaultSpec& spec);
   // By name.
   Result<std::vector<Credential>> list() const;
   // not_found, with what to do.
@@ -47,6 +49,10 @@ class Vault {
   Result<Secret> secret(const std::string& name);
   // Asks for what the secrets of these need, so that secret() need not.
   Status unlock(const std::vector<Credential>& credentials);
+  // The encrypted file under another passphrase, or with `ask` none, under a key file beside it. The present
+  // one is asked for first, then the new one; nothing changes unless all of it does. not_found when there is
+  // no such file.
+  Status protect(const AskPassphrase& ask);
 
   const std::filesystem::path& folder() const { return spec_.folder; }
 
