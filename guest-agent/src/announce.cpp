@@ -61,6 +61,24 @@ bool look_up_anew(const Place& place) {
   return look_up(place);
 }
 
+// Before and after a change is announced. A kernel throws an answer away when another one, of a request that
+// may be older than the change, overtook it; the second look is asked for after that one came, so what is
+// older than the change is believed no more.
+class LookedUpAnew {
+ public:
+  explicit LookedUpAnew(const Place& place) : place_(place), there_(look_up_anew(place)) {}
+  ~LookedUpAnew() {
+    if (there_) look_up_anew(place_);
+  }
+  LookedUpAnew(const LookedUpAnew&) = delete;
+  LookedUpAnew& operator=(const LookedUpAnew&) = delete;
+  explicit operator bool() const { return there_; }
+
+ private:
+  const Place& place_;
+  const bool there_;
+};
+
 // The kernel takes the size that comes with the answer to a change of times for the newest there is, and by
 // then the host may have written more. So a file's changes are announced by what is answered without
 // attributes, where it can be done in that way.
@@ -82,7 +100,8 @@ UniqueFd open_announcing(const Place& place, int access) {
 void content_changed(const Place& place) {
   // The pages go before the new size comes: whoever reads meanwhile would get old bytes up to the new size.
   open_announcing(place, O_RDONLY);
-  if (!look_up_anew(place)) return;
+  LookedUpAnew there(place);
+  if (!there) return;
   UniqueFd file = open_announcing(place, O_WRONLY);
   // What is being executed cannot be opened for writing.
   if (!file) file = open_announcing(place, O_RDONLY);
@@ -159,7 +178,7 @@ void announce_one(int root, const wire::HostChange& change) {
     case wire::HostChange::KIND_CONTENT:
       return content_changed(place);
     case wire::HostChange::KIND_ATTRIBUTES:
-      if (look_up_anew(place)) touch(place, folder);
+      if (LookedUpAnew there(place); there) touch(place, folder);
       return;
     case wire::HostChange::KIND_APPEARED:
       return appeared(place, change.object());

@@ -1,7 +1,10 @@
 // What programs of the host change in granted folders while a guest uses them: what the guest reads, what it
 // remembers, and what its inotify watchers are told.
+#include <array>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <functional>
+#include <openssl/sha.h>
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
@@ -84,6 +87,12 @@ void replace(const fs::path& path, const std::string& text) {
   temporary += ".tmp";
   write_in_place(temporary, text);
   fs::rename(temporary, path);
+}
+
+std::string sha256_hex(const std::string& data) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(data.data()), data.size(), digest.data());
+  return fmt::format("{:02x}", fmt::join(digest, ""));
 }
 
 class Coherence : public ::testing::Test {
@@ -182,58 +191,98 @@ TEST_F(Coherence, OwnChangesAreNotToldAgain) {
   talk.end();
 }
 
+// Each edit by a host program meets a guest that has the file open, mapped or read by half. Afterwards the
+// guest sees what is there now by its path, and through what it held the same file as it is now, or what the
+// file was when its name went.
 TEST_F(Coherence, AThousandEditsAreSeenAsTheyAre) {
   auto path = guest_->folder("work") / "edited";
-  write_in_place(path, "0");
   Talk talk(*guest_, R"py(
-import hashlib, sys
-held = open('/mnt/work/edited', 'rb', buffering=0)
+import hashlib, mmap, os, sys
+path = '/mnt/work/edited'
+def digest(data): return hashlib.sha256(data).hexdigest()
 for line in sys.stdin:
-    with open('/mnt/work/edited', 'rb') as file: text = file.read()
-    held.seek(0); held.read(100)
-    print(hashlib.sha256(text).hexdigest(), flush=True)
+    word = line.split()
+    if word[0] == 'hold':
+        how = word[1]
+        held = open(path, 'rb', buffering=0)
+        if how == 'mapped': pages = mmap.mmap(held.fileno(), 0, prot=mmap.PROT_READ); pages[:]
+        if how == 'half': assert len(held.read(int(word[2]))) == int(word[2])
+        if how == 'open': held.read(100)
+        print('held', flush=True)
+        continue
+    # look FROM SIZE: what is held from there on, so many bytes of it; of a mapping only what is in the file
+    start, size = int(word[1]), int(word[2])
+    try:
+        with open(path, 'rb') as file: now = '%s %d' % (digest(file.read()), os.stat(path).st_mtime_ns)
+    except FileNotFoundError: now = 'none 0'
+    data = pages[start:start + size] if how == 'mapped' else os.pread(held.fileno(), 1 << 20, start)
+    print(now, digest(data), flush=True)
 )py");
-  auto hash_of = [](const fs::path& file) {
-    FILE* pipe = popen(("sha256sum < " + file.string()).c_str(), "r");
-    char text[65] = {};
-    EXPECT_EQ(std::fread(text, 1, 64, pipe), 64u);
-    pclose(pipe);
-    return std::string(text);
-  };
+  std::string text(1000, '0');
+  write_in_place(path, text);
   std::uint32_t random = 1;
   int second_looks = 0;
   for (int edit = 0; edit < 1000 && !HasFailure(); ++edit) {
     random = random * 1664525 + 1013904223;
-    std::string text(1 + random % 20000, static_cast<char>('a' + edit % 26));
-    switch (edit % 5) {
-      case 0:
-        write_in_place(path, text);
-        break;
-      case 1:
-        replace(path, text);
-        break;
-      case 2: {  // the same size, so that only times tell
-        text.assign(fs::file_size(path), static_cast<char>('A' + edit % 26));
-        write_in_place(path, text);
+    const char* how = std::array{"open", "mapped", "half"}[static_cast<std::size_t>(edit / 7 % 3)];
+    const std::string before = text, more(1 + random % 20000, static_cast<char>('a' + edit % 26));
+    std::size_t half = before.size() / 2;
+    ASSERT_EQ(talk.ask(fmt::format("hold {} {}", how, half)), "held");
+    bool same_file = true, there = true;
+    switch (edit % 7) {
+      case 0: {  // grow
+        std::ofstream(path, std::ios::app) << more;
+        text += more;
         break;
       }
-      case 3:
-        fs::resize_file(path, fs::file_size(path) / 2 + 1);
+      case 1:  // shrink
+        text.resize(text.size() / 2 + 1);
+        fs::resize_file(path, text.size());
         break;
-      default: {
-        std::ofstream out(path, std::ios::app);
-        out << text;
+      case 2:  // something else, of any size
+        write_in_place(path, text = more);
+        break;
+      case 3:  // of the same size, so that only times tell
+        write_in_place(path, text = std::string(text.size(), static_cast<char>('A' + edit % 26)));
+        break;
+      case 4:
+        replace(path, text = more);
+        same_file = false;
+        break;
+      case 5:
+        fs::remove(path);
+        same_file = there = false;
+        break;
+      default: {  // touch
+        const timespec then[2] = {{1'000'000'000, 0}, {1'000'000'000 + edit, 42}};
+        ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), then, 0), 0);
       }
     }
-    // The guest's kernel may throw away an answer that another one overtook; then the next look is right.
-    const std::string wanted = hash_of(path);
-    for (std::string seen = talk.ask("next"); seen != wanted && !HasFailure(); seen = talk.ask("next")) {
-      ++second_looks;
-      ASSERT_EQ(seen.size(), wanted.size()) << seen;
-    }
+    const std::string& held = same_file ? text : before;
+    std::size_t from = std::string_view(how) == "half" ? std::min(half, held.size()) : 0;
+    std::size_t size = std::min(held.size(), before.size()) - from;
+    const std::string look = fmt::format("look {} {}", from, size);
+    auto expect_seen = [&] {
+      struct stat info {};
+      EXPECT_EQ(stat(path.c_str(), &info) == 0, there);
+      auto mtime = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
+      auto through_held = std::string_view(how) == "mapped" ? held.substr(0, size) : held.substr(from);
+      auto wanted =
+          fmt::format("{} {} {}", there ? sha256_hex(text) : "none", mtime, sha256_hex(through_held));
+      // The guest is told a moment later; until then it may see what was.
+      for (std::string seen = talk.ask(look); seen != wanted && !HasFailure(); seen = talk.ask(look)) {
+        ++second_looks;
+        ASSERT_NE(seen, "(end)");
+      }
+    };
+    expect_seen();
+    if (there) continue;
+    write_in_place(path, text = more);
+    there = true;
+    expect_seen();
   }
   talk.end();
-  std::printf("[          ] %d of 1000 edits were seen at the second look only\n", second_looks);
+  std::printf("[          ] %d looks came before the guest knew of the edit\n", second_looks);
 }
 
 // Held open, mapped and half read while the host edits. The program waits for what is to be seen in the end;
