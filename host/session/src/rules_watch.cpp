@@ -17,8 +17,9 @@ constexpr milliseconds usual_step(10'000), blind_step(1000);
 
 }  // namespace
 
-Result<std::unique_ptr<RulesWatch>> RulesWatch::start(std::filesystem::path folder, Hooks hooks) {
-  std::unique_ptr<RulesWatch> watch(new RulesWatch(std::move(folder), std::move(hooks)));
+Result<std::unique_ptr<RulesWatch>> RulesWatch::start(std::filesystem::path folder, Hooks hooks,
+                                                      std::vector<std::filesystem::path> also) {
+  std::unique_ptr<RulesWatch> watch(new RulesWatch(std::move(folder), std::move(hooks), std::move(also)));
   watch->stop_.reset(eventfd(0, EFD_CLOEXEC));
   if (!watch->stop_) return fail_errno(errno, "eventfd");
   watch->thread_ = std::thread([self = watch.get()] { self->run(); });
@@ -52,6 +53,7 @@ std::vector<std::filesystem::path> RulesWatch::files() {
   std::lock_guard lock(mutex_);
   std::vector<std::filesystem::path> all{folder_ / policy::configuration_file,
                                          folder_ / policy::answers_file};
+  all.insert(all.end(), also_.begin(), also_.end());
   all.insert(all.end(), certificates_.begin(), certificates_.end());
   return all;
 }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/error.h"
 #include "egress/upstream.h"
@@ -28,15 +29,17 @@ class RulesWatch {
     // What the files of extra_ca hold is part of what is read.
     std::function<Status(const policy::PersonRules&)> check;
   };
-  static Result<std::unique_ptr<RulesWatch>> start(std::filesystem::path folder, Hooks hooks);
+  // `also`: files whose change is a reason to look, too.
+  static Result<std::unique_ptr<RulesWatch>> start(std::filesystem::path folder, Hooks hooks,
+                                                   std::vector<std::filesystem::path> also = {});
   ~RulesWatch();
 
   // Looks now; what it finds is told before this returns. Not from a hook.
   void refresh();
 
  private:
-  RulesWatch(std::filesystem::path folder, Hooks hooks)
-      : folder_(std::move(folder)), hooks_(std::move(hooks)) {}
+  RulesWatch(std::filesystem::path folder, Hooks hooks, std::vector<std::filesystem::path> also)
+      : folder_(std::move(folder)), hooks_(std::move(hooks)), also_(std::move(also)) {}
   void run();
   // How long it may be until the next look.
   std::chrono::milliseconds look();
@@ -44,6 +47,7 @@ class RulesWatch {
 
   const std::filesystem::path folder_;
   const Hooks hooks_;
+  const std::vector<std::filesystem::path> also_;
   UniqueFd stop_;
   std::mutex mutex_;  // guards what follows
   std::vector<std::filesystem::path> certificates_;

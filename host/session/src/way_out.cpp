@@ -1,5 +1,6 @@
 #include "way_out.h"
 
+#include <algorithm>
 #include <ctime>
 #include <fmt/format.h>
 #include <optional>
@@ -51,13 +52,18 @@ std::string today() {
                      local.tm_hour, local.tm_min);
 }
 
-// The person's part of a policy, as one text.
+// The person's part of a policy, the credentials it has included, as one text.
 std::string fingerprint(const egress::DoorPolicy& policy, const std::string& trust) {
   policy::EgressPolicy part;
   part.user = policy.rules.user;
   part.kept = policy.rules.kept;
   part.unnamed = policy.rules.unnamed;
-  return fmt::format("{}\n{}\n{}", egress::encode_rules(part), policy.ask_timeout.count(), trust);
+  std::string credentials;
+  for (const auto& [name, form] : policy.credentials)
+    credentials +=
+        fmt::format("{} {} {} {}\n", name, static_cast<int>(form.kind), form.header_name, form.user);
+  return fmt::format("{}\n{}{}\n{}", egress::encode_rules(part), credentials, policy.ask_timeout.count(),
+                     trust);
 }
 
 }  // namespace
@@ -103,10 +109,14 @@ Status WayOut::start_door() {
 }
 
 Status WayOut::start_watch() {
-  watch_ = ANCHORHOLD_TRY(RulesWatch::start(
-      spec_.rules, {.good = [this](const policy::PersonRules& rules) { apply(rules); },
-                    .broken = [this](const Error& fault) { deny_all(fault); },
-                    .check = [this](const policy::PersonRules& rules) { return check(rules); }}));
+  std::vector<std::filesystem::path> also;
+  if (spec_.credentials) also.push_back(ANCHORHOLD_TRY(spec_.credentials->list_file()));
+  watch_ = ANCHORHOLD_TRY(
+      RulesWatch::start(spec_.rules,
+                        {.good = [this](const policy::PersonRules& rules) { apply(rules); },
+                         .broken = [this](const Error& fault) { deny_all(fault); },
+                         .check = [this](const policy::PersonRules& rules) { return check(rules); }},
+                        std::move(also)));
   return {};
 }
 
@@ -153,11 +163,14 @@ void WayOut::tell_guest() {
   });
 }
 
-// Without the vault every rule that names a credential denies.
-void WayOut::grant_credentials(egress::DoorPolicy& policy) const {
+// Without the vault every rule that names a credential denies. The person hears of a fault once.
+void WayOut::grant_credentials(egress::DoorPolicy& policy) {
   if (!spec_.credentials) return;
   auto notes = spec_.credentials->grant(policy);
-  if (!notes) tell_person(notes.error().message);
+  auto missing = notes ? std::move(*notes) : std::vector{std::move(notes).error().message};
+  for (const auto& note : missing)
+    if (std::find(missing_.begin(), missing_.end(), note) == missing_.end()) tell_person(note);
+  missing_ = std::move(missing);
 }
 
 std::map<std::string, std::string> WayOut::variables() const {
@@ -240,6 +253,7 @@ void WayOut::apply(const policy::PersonRules& rules) {
   auto next = spec_.policy;
   policy::apply(rules, next.rules);
   next.ask_timeout = rules.configured.ask_timeout;
+  grant_credentials(next);
   ask_timeout_ = next.ask_timeout;
   auto trust = trust_of(rules);
   auto pem = trust.pem();
@@ -274,7 +288,6 @@ void WayOut::deny_all(const Error& fault) {
 }
 
 void WayOut::replace(egress::DoorPolicy policy) {
-  grant_credentials(policy);
   if (auto status = door_->replace_policy(std::move(policy)); !status) {
     in_force_.clear();
     log_error(status.error().message);

@@ -68,7 +68,7 @@ class WayOut {
   void apply(const policy::PersonRules& rules);
   void deny_all(const Error& fault);
   void replace(egress::DoorPolicy policy);
-  void grant_credentials(egress::DoorPolicy& policy) const;
+  void grant_credentials(egress::DoorPolicy& policy);
   egress::TrustSpec trust_of(const policy::PersonRules& rules) const;
   void tell_guest();
   void tell_person(const std::string& text) const;
@@ -83,6 +83,7 @@ class WayOut {
   // The watch's own, once it runs.
   std::string in_force_;  // what the rules say, to see whether they say something else
   bool broken_ = false;
+  std::vector<std::string> missing_;  // what the person was told last of credentials that are not there
 
   std::mutex mutex_;  // guards the next
   GuestClient* guest_ = nullptr;

@@ -24,21 +24,24 @@ class RulesWatchTest : public ::testing::Test {
   void replace(const std::string& name, const std::string& text) {
     ASSERT_TRUE(write_file_atomic(path(name), text));
   }
-  void start(const std::string& folder = ".") {
-    auto started = RulesWatch::start(
-        path(folder), {.good =
-                           [this](const policy::PersonRules& rules) {
-                             std::string said;
-                             for (const auto& rule : rules.configured.rules) said += rule.host.text() + " ";
-                             for (const auto& rule : rules.kept) said += "kept " + rule.host.text() + " ";
-                             say(said);
-                           },
-                       .broken = [this](const Error& fault) { say("broken: " + fault.message); },
-                       .check = [this](const policy::PersonRules& rules) -> Status {
-                         for (const auto& file : rules.configured.extra_ca)
-                           ANCHORHOLD_TRY(read_file(file, 100));
-                         return {};
-                       }});
+  void start(const std::string& folder = ".", std::vector<std::filesystem::path> also = {}) {
+    auto started =
+        RulesWatch::start(path(folder),
+                          {.good =
+                               [this](const policy::PersonRules& rules) {
+                                 std::string said;
+                                 for (const auto& rule : rules.configured.rules)
+                                   said += rule.host.text() + " ";
+                                 for (const auto& rule : rules.kept) said += "kept " + rule.host.text() + " ";
+                                 say(said);
+                               },
+                           .broken = [this](const Error& fault) { say("broken: " + fault.message); },
+                           .check = [this](const policy::PersonRules& rules) -> Status {
+                             for (const auto& file : rules.configured.extra_ca)
+                               ANCHORHOLD_TRY(read_file(file, 100));
+                             return {};
+                           }},
+                          std::move(also));
     ASSERT_TRUE(started) << started.error().message;
     watch_ = std::move(*started);
   }
@@ -114,6 +117,23 @@ TEST_F(RulesWatchTest, LinksAndFoldersThatComeLater) {
   says("broken: ");
   write("behind.toml", two);
   says("two.example");
+}
+
+// The list of credentials is such a file: whether rules can be followed depends on it.
+TEST_F(RulesWatchTest, AChangeOfAnotherFileIsAReasonToLook) {
+  start(".", {path("vault/list")});
+  says("");
+  for (const char* change : {"made", "written"}) {
+    {
+      std::lock_guard lock(mutex_);
+      said_ = "not looked at yet";
+    }
+    std::filesystem::create_directories(path("vault"));
+    replace("vault/list", change);
+    std::unique_lock lock(mutex_);
+    // Far sooner than it would be looked at without a reason.
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return said_.empty(); })) << change;
+  }
 }
 
 TEST_F(RulesWatchTest, WhatStaysHalfWrittenIsBrokenUntilItIsClosed) {

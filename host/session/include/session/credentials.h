@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -49,6 +50,8 @@ class Credentials {
   // Fills in policy.credentials, for these rules from now on. Gives back what the person should know: which
   // of the credentials that rules name are not there.
   Result<std::vector<std::string>> grant(egress::DoorPolicy& policy);
+  // The file that changes when the person's credentials do.
+  Result<std::filesystem::path> list_file() const { return vault::Vault::list_file(vault_spec_); }
   // Asks now for what the vault needs; what was granted can be had without a person after that.
   Status unlock();
 
