@@ -65,6 +65,12 @@ function(anchorhold_program name)
   set_property(GLOBAL APPEND PROPERTY ANCHORHOLD_PROGRAMS ${name})
 endfunction()
 
+# anchorhold_sealed_program(NAME SOURCES … LINKS …): one that seals itself (base/seal.h).
+function(anchorhold_sealed_program name)
+  anchorhold_program(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE anchorhold_sealed_program)
+endfunction()
+
 # anchorhold_test(NAME SOURCES … LINKS … [LABELS …] [TIMEOUT seconds] [PROGRAMS target…])
 # A GoogleTest program, registered as one test per TEST() with the given labels; PROGRAMS are built with it.
 function(anchorhold_test name)

@@ -6,15 +6,6 @@
 
 using namespace anchorhold;
 
-#ifdef ANCHORHOLD_SANITIZED
-// The leak checker stops the process from a tracer of its own, which a sealed process refuses: it would wait
-// for ever.
-extern "C" const char* __asan_default_options();
-extern "C" const char* __asan_default_options() {
-  return "detect_leaks=0";
-}
-#endif
-
 int main(int argc, char** argv) {
   auto arguments = egress::parse_egressd_arguments(argc, argv);
   Status ended;

@@ -7,15 +7,6 @@
 
 using namespace anchorhold;
 
-#ifdef ANCHORHOLD_SANITIZED
-// The leak checker stops the process from a tracer of its own, which a sealed process refuses: it would wait
-// for ever.
-extern "C" const char* __asan_default_options();
-extern "C" const char* __asan_default_options() {
-  return "detect_leaks=0";
-}
-#endif
-
 int main(int argc, char** argv) {
   auto done = egress::run_fetch(argc > 1 && std::string_view(argv[1]) == "--allow-weak");
   if (done) return 0;

@@ -6,14 +6,6 @@
 
 #include "reader/reader_program.h"
 
-#ifdef ANCHORHOLD_SANITIZED
-// The search for leaks at the end of a process looks into it from another one, which the seal does not allow.
-extern "C" const char* __asan_default_options();
-extern "C" const char* __asan_default_options() {
-  return "detect_leaks=0";
-}
-#endif
-
 using namespace anchorhold;
 using namespace anchorhold::mounts;
 
