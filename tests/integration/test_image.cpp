@@ -25,7 +25,9 @@ std::optional<TestImage> find_test_image() {
   image.store = store.root();
   image.keys = need(images::default_key_folder());
   image.name = named.filename().string();
-  image.kernel = store.root() / need(store.read_manifest(image.name)).manifest.kernel.file;
+  auto manifest = need(store.read_manifest(image.name)).manifest;
+  image.kernel = store.root() / manifest.kernel.file;
+  image.rootfs = store.root() / manifest.rootfs.file;
   return image;
 }
 

@@ -14,6 +14,7 @@ struct TestImage {
   std::filesystem::path keys;
   std::string name;
   std::filesystem::path kernel;
+  std::filesystem::path rootfs;  // EROFS, with its hash tree behind
 };
 
 const std::optional<TestImage>& test_image();

@@ -1,26 +1,35 @@
-// The only program of the benchmark's guest: does the same work on two mounts in turn and says on the console
-// how long each step took ("FIGURE ours unpack 1234567", in microseconds). BENCH_ROUNDS in its environment
-// (the kernel's command line) says how often, BENCH_STEPS which steps are wanted ("unpack,remove"; all
-// without it). With a folder as argument it is an ordinary program that does the work there once.
+// The only program of the benchmark's guest: does each step of work on several mounts in turn, whose order
+// changes from round to round, and says on the console how long it took ("FIGURE 0 ours unpack 1234567": the
+// round and microseconds). In its environment (the kernel's command line): BENCH_SHARES, the mounts' tags;
+// BENCH_CHANGED, those on which only steps that change something are done; BENCH_ROUNDS; BENCH_STEPS, which
+// are wanted ("unpack,remove"; all without it). With a folder as argument it is an ordinary program that does
+// the same work there.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <functional>
 #include <string>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
 namespace {
 
 constexpr int files = 5000, folders = 100;
-bool native = false;
-constexpr int repository_files = 12000;  // made by the host, as "repository"
 constexpr std::size_t large = 256u << 20, piece = 1u << 20;
+constexpr const char* system_root = "/system";  // the image's root file system
+constexpr const char* shares_folder = "/system/mnt";
+bool native = false;
+bool has_npm = false;
+int current_round = 0;
 
 [[noreturn]] void end(const char* why) {
   std::printf("%s\n", why);
@@ -38,10 +47,66 @@ void check(bool good, const std::string& what) {
   }
 }
 
+std::string variable(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value ? value : otherwise;
+}
+
+std::vector<std::string> words(const std::string& text) {
+  std::vector<std::string> all;
+  for (std::size_t at = 0; at < text.size();) {
+    auto comma = std::min(text.find(',', at), text.size());
+    all.push_back(text.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return all;
+}
+
 void forget_caches() {
+  if (native) return;
   int fd = open("/proc/sys/vm/drop_caches", O_WRONLY);
   check(fd >= 0 && write(fd, "3", 1) == 1, "drop_caches");
   close(fd);
+}
+
+// A program of the image, in the current folder. What it says.
+std::string output_of(const std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  char folder[4096];
+  check(getcwd(folder, sizeof folder) != nullptr, "getcwd");
+  int said[2];
+  check(pipe(said) == 0, "pipe");
+  pid_t child = fork();
+  if (child == 0) {
+    dup2(said[1], 1);
+    dup2(said[1], 2);
+    close(said[0]);
+    close(said[1]);
+    if (!native) {
+      setenv("PATH", "/usr/bin:/bin", 1);
+      setenv("HOME", "/tmp", 1);
+      if (chroot(system_root) != 0 || chdir(folder + std::strlen(system_root)) != 0) _exit(125);
+    }
+    execvp(argv[0], argv.data());
+    _exit(126);
+  }
+  close(said[1]);
+  std::string output;
+  char bytes[1024];
+  for (ssize_t count; (count = read(said[0], bytes, sizeof bytes)) > 0;)
+    output.append(bytes, static_cast<std::size_t>(count));
+  close(said[0]);
+  int status = -1;
+  waitpid(child, &status, 0);
+  check(status == 0, words[0] + ": " + output);
+  return output;
+}
+
+void run(const std::vector<std::string>& words) {
+  auto output = output_of(words);
+  check(output.empty(), words[0] + ": " + output);
 }
 
 std::string folder_name(int i) {
@@ -79,27 +144,10 @@ void walk(const std::string& path, const std::function<void(const std::string&, 
   for (const auto& name : below) walk(name, each);
 }
 
-void list() {
+void stat_all() {
   int count = 0;
   walk("tree", [&](const std::string&, const struct stat&) { ++count; });
   check(count == files + folders, "a listing that misses something");
-}
-
-// What git status does in a repository that nobody changed: every file of its index by its path, then the
-// folders, for what is new.
-void status() {
-  struct stat info;
-  for (int i = 0; i < repository_files; ++i) {
-    std::string name = "repository/d" + std::to_string(i % 400) + "/f" + std::to_string(i);
-    check(lstat(name.c_str(), &info) == 0, name);
-  }
-  for (int i = 0; i < 400; ++i) {
-    DIR* folder = opendir(("repository/d" + std::to_string(i)).c_str());
-    check(folder != nullptr, "repository");
-    while (readdir(folder)) {
-    }
-    closedir(folder);
-  }
 }
 
 void read_all() {
@@ -112,18 +160,14 @@ void read_all() {
   });
 }
 
-void remove_all() {
-  std::vector<std::string> below{"tree"};
-  walk("tree", [&](const std::string& name, const struct stat& info) {
-    if (S_ISDIR(info.st_mode))
-      below.push_back(name);
-    else
-      check(unlink(name.c_str()) == 0, name);
-  });
-  while (!below.empty()) {
-    check(rmdir(below.back().c_str()) == 0, below.back());
-    below.pop_back();
-  }
+// As rm -r.
+void remove_tree(const std::string& path) {
+  auto each = [](const char* name, const struct stat*, int, FTW*) { return remove(name); };
+  check(nftw(path.c_str(), each, 32, FTW_DEPTH | FTW_PHYS) == 0, path);
+}
+
+void remove_old() {
+  remove_tree("old" + std::to_string(current_round));
 }
 
 void write_large() {
@@ -142,47 +186,88 @@ void read_large() {
   close(fd);
 }
 
-void figure(const char* whose, const char* what, const std::function<void()>& work, bool cold = false) {
-  if (cold && !native) forget_caches();
-  auto begin = std::chrono::steady_clock::now();
-  work();
-  auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
-  std::printf("FIGURE %s %s %lld\n", whose, what, static_cast<long long>(took.count()));
-  std::fflush(stdout);
+void git_status() {
+  run({"git", "-c", "safe.directory=*", "-C", "repository", "status", "--porcelain"});
+}
+
+void npm_ci() {
+  check(chdir("project") == 0, "project");
+  run({"npm", "ci", "--offline", "--no-audit", "--no-fund", "--ignore-scripts", "--silent", "--cache",
+       variable("BENCH_NPM_CACHE", "/tmp/npm-cache")});
+  check(access("node_modules/express", F_OK) == 0, "node_modules");
+  check(chdir("..") == 0, "..");
 }
 
 struct Step {
   const char* name;
   std::function<void()> work;
+  bool changes = false;
   bool cold = false;
-  const char* needs = nullptr;  // what another step makes
+  const char* needs = nullptr;  // made by the host or another step
+  int rounds = 1000;            // in how many it is done
+  const char* program = nullptr;
 };
 
-bool wanted(const std::string& name) {
-  const char* steps = std::getenv("BENCH_STEPS");
-  return !steps || ("," + std::string(steps) + ",").find("," + name + ",") != std::string::npos;
+const std::vector<Step>& steps() {
+  static const std::vector<Step> all = {
+      {"unpack", unpack, true, true},
+      {"stat_cold", stat_all, false, true, "tree"},
+      {"stat_warm", stat_all, false, false, "tree"},
+      {"read_cold", read_all, false, true, "tree"},
+      {"read_warm", read_all, false, false, "tree"},
+      {"remove", [] { remove_tree("tree"); }, true, false, "tree"},
+      {"remove_old", remove_old, true, true, "old0"},
+      {"write_large", write_large, true, true},
+      {"read_large", read_large, false, true, "large"},
+      {"npm_ci", npm_ci, true, true, "project", 2, "npm"},
+      {"git_cold", git_status, false, true, "repository", 1000, "git"},
+      {"git_warm", git_status, false, false, "repository"},
+  };
+  return all;
 }
 
-void measure(const char* whose, const std::string& folder) {
-  static const Step steps[] = {
-      {"status_cold", status, true},
-      {"status_warm", status},
-      {"unpack", unpack},
-      {"list_cold", list, true, "tree"},
-      {"list_warm", list, false, "tree"},
-      {"read_cold", read_all, true, "tree"},
-      {"read_warm", read_all, false, "tree"},
-      {"remove", remove_all, false, "tree"},
-      {"write_large", write_large},
-      {"read_large", read_large, true, "large"},
-  };
-  check(chdir(folder.c_str()) == 0, folder);
-  for (const auto& step : steps)
-    if (wanted(step.name) && (!step.needs || access(step.needs, F_OK) == 0))
-      figure(whose, step.name, step.work, step.cold);
-  if (access("large", F_OK) == 0) check(unlink("large") == 0, "large");
-  if (access("tree", F_OK) == 0) remove_all();
-  check(chdir("/") == 0, "/");
+void figure(const std::string& whose, const Step& step) {
+  if (step.cold) forget_caches();
+  if (step.program) (void)output_of({step.program, "--version"});  // it is not the programs that are read
+  auto begin = std::chrono::steady_clock::now();
+  step.work();
+  auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
+  std::printf("FIGURE %d %s %s %lld\n", current_round, whose.c_str(), step.name,
+              static_cast<long long>(took.count()));
+  std::fflush(stdout);
+}
+
+bool contains(const std::vector<std::string>& all, const std::string& one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+void measure(std::vector<std::pair<std::string, std::string>> shares) {
+  const auto wanted = words(variable("BENCH_STEPS", "")), changed_only = words(variable("BENCH_CHANGED", ""));
+  const int rounds = std::atoi(variable("BENCH_ROUNDS", "3").c_str());
+  for (current_round = 0; current_round < rounds; ++current_round) {
+    for (const auto& step : steps()) {
+      if ((!wanted.empty() && !contains(wanted, step.name)) || current_round >= step.rounds) continue;
+      if (std::strcmp(step.name, "npm_ci") == 0 && !has_npm) continue;
+      for (const auto& [whose, folder] : shares) {
+        if (!step.changes && contains(changed_only, whose)) continue;
+        check(chdir(folder.c_str()) == 0, folder);
+        if (!step.needs || access(step.needs, F_OK) == 0) figure(whose, step);
+      }
+      std::rotate(shares.begin(), shares.begin() + 1, shares.end());
+    }
+    for (const auto& [whose, folder] : shares) {
+      check(chdir(folder.c_str()) == 0, folder);
+      unlink("large");
+      if (access("tree", F_OK) == 0) remove_tree("tree");
+      if (access("project/node_modules", F_OK) == 0) remove_tree("project/node_modules");
+    }
+    std::rotate(shares.begin(), shares.begin() + 1, shares.end());
+  }
+}
+
+void mount_one(const char* source, const std::string& at, const char* type, unsigned long flags,
+               const char* data = nullptr) {
+  check(mount(source, at.c_str(), type, flags, data) == 0, at);
 }
 
 }  // namespace
@@ -190,20 +275,41 @@ void measure(const char* whose, const std::string& folder) {
 int main(int argc, char** argv) {
   native = argc > 1;
   if (native) {
-    measure("native", argv[1]);
+    has_npm = std::getenv("BENCH_NPM_CACHE") != nullptr;
+    measure({{"native", argv[1]}});
     return 0;
   }
-  mkdir("/proc", 0755);
-  check(mount("proc", "/proc", "proc", 0, nullptr) == 0, "/proc");
-  for (const char* name : {"ours", "theirs"}) {
-    std::string path = std::string("/") + name;
-    mkdir(path.c_str(), 0755);
-    check(mount(name, path.c_str(), "virtiofs", 0, nullptr) == 0, path);
+  for (const char* folder : {"/proc", "/dev", system_root, "/brought"}) mkdir(folder, 0755);
+  mount_one("proc", "/proc", "proc", 0);
+  mount_one("devtmpfs", "/dev", "devtmpfs", 0);
+  // Which of the two disks is the first is the machine's affair.
+  std::string system_disk = "/dev/vda", brought_disk = "/dev/vdb";
+  mount_one(system_disk.c_str(), system_root, "erofs", MS_RDONLY);
+  if (access("/system/npm-cache", F_OK) == 0) {
+    check(umount(system_root) == 0, system_root);
+    std::swap(system_disk, brought_disk);
+    mount_one(system_disk.c_str(), system_root, "erofs", MS_RDONLY);
   }
-  const char* rounds = std::getenv("BENCH_ROUNDS");
-  for (int round = 0; round < (rounds ? std::atoi(rounds) : 3); ++round) {
-    for (const char* whose : {round % 2 ? "theirs" : "ours", round % 2 ? "ours" : "theirs"})
-      measure(whose, std::string("/") + whose);
+  const std::string root = system_root;
+  mount_one("proc", root + "/proc", "proc", 0);
+  mount_one("devtmpfs", root + "/dev", "devtmpfs", 0);
+  mount_one("tmpfs", root + "/tmp", "tmpfs", 0);
+  mount_one("tmpfs", shares_folder, "tmpfs", 0);
+  has_npm = access(brought_disk.c_str(), F_OK) == 0;
+  if (has_npm) {
+    mount_one(brought_disk.c_str(), "/brought", "erofs", MS_RDONLY);
+    mount_one("programs", root + "/usr", "overlay", MS_RDONLY, "lowerdir=/system/usr:/brought/usr");
+    mkdir((root + "/tmp/brought").c_str(), 0755);
+    mount_one("/brought", root + "/tmp/brought", nullptr, MS_BIND);
+    check(chdir((root + "/tmp").c_str()) == 0, "/tmp");
+    run({"cp", "-r", "brought/npm-cache", "npm-cache"});
   }
+  std::vector<std::pair<std::string, std::string>> shares;
+  for (const auto& name : words(variable("BENCH_SHARES", "ours,theirs"))) {
+    shares.emplace_back(name, std::string(shares_folder) + "/" + name);
+    mkdir(shares.back().second.c_str(), 0755);
+    mount_one(name.c_str(), shares.back().second, "virtiofs", 0);
+  }
+  measure(shares);
   end("DONE");
 }
