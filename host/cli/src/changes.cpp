@@ -10,12 +10,6 @@ namespace {
 
 using mounts::Change;
 
-constexpr std::size_t max_shown_path = 1000;
-
-std::string shown(const std::string& path) {
-  return path.empty() ? "." : one_line(path, max_shown_path);
-}
-
 std::string size_text(std::uint64_t bytes) {
   if (bytes < 10'240) return fmt::format("{} B", bytes);
   if (bytes < 10'485'760) return fmt::format("{} KiB", bytes / 1024);
@@ -101,28 +95,28 @@ Json to_json(const mounts::UndoRecord& undo, const mounts::LedgerPlace& place) {
 void print_diff(const Change& change, Console& console) {
   if (change.diff.empty()) return;
   console.line(fmt::format("--- {}", change.kind == Change::Kind::created ? "/dev/null"
-                                     : change.old_path.empty()            ? shown(change.path)
-                                                                          : shown(change.old_path)));
+                                     : change.old_path.empty()            ? shown_path(change.path)
+                                                                          : shown_path(change.old_path)));
   console.line(
-      fmt::format("+++ {}", change.kind == Change::Kind::deleted ? "/dev/null" : shown(change.path)));
+      fmt::format("+++ {}", change.kind == Change::Kind::deleted ? "/dev/null" : shown_path(change.path)));
   auto text = printable(change.diff);
   if (text.ends_with('\n')) text.pop_back();
   console.line(text);
 }
 
 void print(const mounts::LedgerPlace& place, const mounts::Review& review, Console& console) {
-  console.line(fmt::format("{} ({}): {} changes; {} of {} kept for undo{}", shown(place.host_path.string()),
-                           mounts::to_string(place.mode), review.changes.size() + review.left_out,
-                           size_text(review.bytes_kept), size_text(place.quota_bytes),
-                           review.undo_bytes_kept > 0
-                               ? fmt::format(", {} by undos", size_text(review.undo_bytes_kept))
-                               : std::string()));
+  console.line(
+      fmt::format("{} ({}): {} changes; {} of {} kept for undo{}", shown_path(place.host_path.string()),
+                  mounts::to_string(place.mode), review.changes.size() + review.left_out,
+                  size_text(review.bytes_kept), size_text(place.quota_bytes),
+                  review.undo_bytes_kept > 0 ? fmt::format(", {} by undos", size_text(review.undo_bytes_kept))
+                                             : std::string()));
   std::optional<Change::Risk> risk;
   for (const auto& change : review.changes) {
     if (risk != change.risk) console.line(fmt::format("  {}", heading(change.risk)));
     risk = change.risk;
-    auto path =
-        change.old_path.empty() ? shown(change.path) : shown(change.old_path) + " → " + shown(change.path);
+    auto path = change.old_path.empty() ? shown_path(change.path)
+                                        : shown_path(change.old_path) + " → " + shown_path(change.path);
     console.line(fmt::format("    {:<10}  {}  ({})", mounts::to_string(change.kind), path, details(change)));
     print_diff(change, console);
   }

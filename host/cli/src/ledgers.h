@@ -29,5 +29,7 @@ Result<std::vector<Chosen>> choose_ledgers(const Ledgers& ledgers, const std::ve
 
 // A path of any bytes: as `key`, and as `key_hex` where it is not UTF-8.
 void put_path(Json& object, const char* key, const std::string& path);
+// For people, on one line; the granted folder itself is ".".
+std::string shown_path(const std::string& path);
 
 }  // namespace anchorhold::cli

@@ -58,21 +58,21 @@ Status record_end(events::EventSink& log, const Ledgers& ledgers, const Chosen& 
 
 void tell(const mounts::LedgerPlace& place, const mounts::UndoOutcome& outcome, bool dry_run,
           Console& console) {
-  console.line(fmt::format("{}:", one_line(place.host_path.string(), 1000)));
+  console.line(fmt::format("{}:", shown_path(place.host_path.string())));
   for (const auto& step : outcome.steps) {
     Json object{{"type", "step"}, {"grant", place.name}, {"kind", mounts::to_string(step.kind)}};
     put_path(object, "path", step.path);
     if (!step.from.empty()) put_path(object, "from", step.from);
     console.object(object);
-    console.line(fmt::format("  {} {}{}", words_for(step.kind, dry_run), one_line(step.path, 1000),
-                             step.from.empty() ? "" : fmt::format(" (from {})", one_line(step.from, 1000))));
+    console.line(fmt::format("  {} {}{}", words_for(step.kind, dry_run), shown_path(step.path),
+                             step.from.empty() ? "" : fmt::format(" (from {})", shown_path(step.from))));
   }
   for (const auto& refusal : outcome.refused) {
     Json object{{"type", "refused"}, {"grant", place.name}, {"reason", refusal.reason}};
     put_path(object, "path", refusal.path);
     console.object(object);
     console.line(
-        fmt::format("  not undone: {} ({})", one_line(refusal.path, 1000), one_line(refusal.reason, 300)));
+        fmt::format("  not undone: {} ({})", shown_path(refusal.path), one_line(refusal.reason, 300)));
   }
   if (outcome.steps.empty() && outcome.refused.empty()) console.line("  nothing to do");
   console.object(Json{{"type", dry_run ? "would_undo" : "undone"},

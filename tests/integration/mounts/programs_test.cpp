@@ -36,6 +36,24 @@ echo one > old.txt; echo 'goes away' > gone.txt; printf '#!/bin/sh\n' > run.sh; 
 git add -A; git commit -qm first; echo two >> old.txt; git commit -qam second
 cd ..; git init -q -b main secretive; cd secretive; git config user.name a; git config user.email a@example.org
 echo A=1 > .env.example; echo code > code.txt; git add -A; git commit -qm first
+cd ../..; mkdir -p odd/empty odd/parent/inner odd/closed/sub odd/sticky odd/shared odd/dir_to_file odd/dir_to_link odd/many; cd odd
+echo secret > unreadable; chmod 000 unreadable; echo in > closed/file; echo x > closed/sub/deep; chmod 500 closed
+echo s > sticky/f; chmod 1777 sticky; echo i > shared/f; chmod 2775 shared; echo run > setuid; chmod 6755 setuid
+truncate -s 10M sparse; printf middle | dd of=sparse bs=1 seek=5000000 conv=notrunc status=none; truncate -s 1G huge
+path=deep; for i in $(seq 200); do path=$path/d; done; mkdir -p $path; echo bottom > $path/file
+mkfifo pipe; python3 -c "import socket; socket.socket(socket.AF_UNIX).bind('door')"
+echo case > Case; echo d > dup; ln dup dup2; ln -s nowhere dangling; ln -s dup to_file; ln -s empty to_folder; ln -s loop loop
+for name in file_to_dir file_to_link; do echo q > $name; done; : > zero; echo in > dir_to_file/in; echo in > dir_to_link/in
+ln -s dup link_to_dir; ln -s dup link_to_file; for i in $(seq 50); do echo $i > many/$i; touch -d @$((1000000000 + i)) many/$i; done
+python3 - <<'PY'
+import os
+for name in b'e\xcc\x81', b'\xc3\xa9', b'n\n\xff', b' lead and trail ', b'-rf', b'"quote', b'back\\slash': open(name, 'wb').write(name)
+open('attributes', 'w').write('x')
+for name, value in ('one', b'1'), ('big', b'x' * 2000), ('empty', b''): os.setxattr('attributes', 'user.' + name, value)
+for name, time in ('future', 15000000000), ('near_future', 10424509323), ('past', -2147472000), ('past2', -315619200):
+    open(name, 'w').write(name); os.utime(name, ns=(time * 10**9 + 5, time * 10**9 + 999999999))
+PY
+touch -d @1234567890.123456789 empty parent many dir_to_file .
 )sh";
   SpawnSpec spec;
   spec.argv = {"/bin/bash", "-c", script};
@@ -95,6 +113,7 @@ class Programs : public ::testing::TestWithParam<Program> {
     ASSERT_TRUE(undone) << undone.error().message;
     for (const auto& refusal : undone->refused) ADD_FAILURE() << refusal.path << ": " << refusal.reason;
     EXPECT_EQ(testing::difference(before_, testing::snapshot_of(folder)).substr(0, 4000), "");
+    fs::permissions(folder / "odd/closed", fs::perms::owner_all);  // so that an ordinary user can remove it
   }
 
   static std::unique_ptr<GrantedGuest> guest_;

@@ -140,6 +140,46 @@ for fd in held: os.close(fd)
 assert open('file').read() == 'text'; open('other', 'w').write('works')
 EOF
 )sh"},
+      // What lies about in people's folders, and everything that can be done to it.
+      {"old_odd_things", R"sh(
+cd /mnt/work/odd; python3 - "$mode" > /tmp/said <<'EOF'
+import errno, os, shutil, sys
+deletes = sys.argv[1] == 'rw'
+def does(name, call, error=None, no_delete=None):
+    wanted = error if deletes or no_delete is None else no_delete
+    try: call(); got = None
+    except OSError as failure: got = errno.errorcode[failure.errno]
+    if got != wanted: print(f'{name}: {got} and not {wanted}')
+def loses(name, call): does(name, call, None, 'EACCES')
+def write(name, text='NEW'): open(name, 'w').write(text)
+does('write what is closed', lambda: write('unreadable'), 'EACCES'); does('open it', lambda: os.chmod('unreadable', 0o600)); does('and write', lambda: write('unreadable'))
+does('write in a closed folder', lambda: write('closed/file')); does('create in a closed folder', lambda: write('closed/new'), 'EACCES')
+does('open the folder', lambda: os.chmod('closed', 0o700)); does('create in it', lambda: write('closed/new')); loses('remove it', lambda: shutil.rmtree('closed'))
+loses('remove in a sticky folder', lambda: os.unlink('sticky/f')); does('not sticky', lambda: os.chmod('sticky', 0o755))
+does('write setuid', lambda: write('setuid')); does('not setuid', lambda: os.chmod('setuid', 0o700)); loses('remove setuid', lambda: os.unlink('setuid'))
+does('create in a setgid folder', lambda: (write('shared/new'), os.mkdir('shared/folder'), write('shared/f'), os.chmod('shared', 0o700)))
+does('sparse', lambda: open('sparse', 'r+b').write(b'x')); does('huge', lambda: open('huge', 'r+b').write(b'x')); loses('remove huge', lambda: os.unlink('huge'))
+does('deep', lambda: write('deep' + '/d' * 200 + '/file')); loses('remove deep', lambda: shutil.rmtree('deep' + '/d' * 180))
+for name in 'pipe', 'door': does('mode of ' + name, lambda: os.chmod(name, 0o640)); loses('move ' + name, lambda: os.rename(name, name + '2')); loses('remove ' + name, lambda: os.unlink(name + '2' if deletes else name))
+loses('case only', lambda: os.rename('Case', 'case')); does('another case', lambda: write('CASE'))
+does('by a dangling symlink', lambda: write('dangling')); loses('remove dangling', lambda: os.unlink('dangling')); does('by a symlink', lambda: write('to_file')); loses('remove a symlink', lambda: os.unlink('to_folder'))
+loses('move a loop', lambda: os.rename('loop', 'loop2')); loses('remove a second name', lambda: os.unlink('dup')); does('write the other', lambda: write('dup2')); does('and the first', lambda: write('dup', 'fresh'))
+loses('file to folder', lambda: (os.unlink('file_to_dir'), os.mkdir('file_to_dir'), write('file_to_dir/x'), os.mkdir('file_to_dir/y')))
+loses('folder to file', lambda: (shutil.rmtree('dir_to_file'), write('dir_to_file'))); loses('folder to symlink', lambda: (shutil.rmtree('dir_to_link'), os.symlink('/etc/passwd', 'dir_to_link')))
+loses('symlink to folder', lambda: (os.unlink('link_to_dir'), os.mkdir('link_to_dir'), write('link_to_dir/x'))); loses('symlink to file', lambda: (os.unlink('link_to_file'), write('link_to_file')))
+loses('file to symlink', lambda: (os.unlink('file_to_link'), os.symlink('x', 'file_to_link')))
+assert open(b'e\xcc\x81').read() != open(b'\xc3\xa9').read(), 'two names that look alike'
+does('decomposed', lambda: write(b'e\xcc\x81')); loses('composed', lambda: os.rename(b'\xc3\xa9', b'\xc3\x89'))
+does('xattrs', lambda: (os.setxattr('attributes', 'user.one', b'2'), os.removexattr('attributes', 'user.big'), os.setxattr('attributes', 'user.new', b'n'), write('attributes')))
+for name in 'future', 'near_future', 'past', 'past2': does(name, lambda: (write(name), os.utime(name, (5, 5))))
+loses('remove an empty folder', lambda: os.rmdir('empty')); loses('move a folder', lambda: os.rename('parent', 'parent2'))
+loses('every second', lambda: [os.unlink(f'many/{i}') for i in range(1, 51, 2)]); loses('and others', lambda: [os.rename(f'many/{i}', f'many/r{i}') for i in range(2, 50, 4)])
+for name in b'n\n\xff', b' lead and trail ', b'-rf', b'"quote', b'back\\slash': does(name, lambda: open(name, 'ab').write(b'x')); loses(name, lambda: os.unlink(name))
+does('empty file', lambda: write('zero')); does('the folder itself', lambda: (os.chmod('.', 0o700), os.utime('.', (1, 1))))
+does('its own', lambda: (os.mkdir('made'), write('made/a'), os.symlink('a', 'made/b'), os.link('made/a', 'made/c'), os.chmod('made/a', 0), os.chmod('made', 0o500)))
+EOF
+cat /tmp/said; test ! -s /tmp/said
+)sh"},
   };
   return all;
 }

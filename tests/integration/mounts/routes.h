@@ -8,8 +8,10 @@ namespace anchorhold::mounts {
 
 struct Route {
   const char* name;
-  // Lines of Python in a folder with victim, other, old/inner, empty/ and hard (a second name of victim2),
-  // all of them old, and with own and own_folder/, which the session made. fail() raises OSError.
+  // Lines of Python in a folder with victim, other, old/inner, empty/, hard (a second name of victim2) and
+  // to_victim (a symlink), and remote.odt.nextcloud (a cloud's placeholder), all of them old, and with own
+  // and own_folder/, which the session made. What fails raises OSError. Under ro own and own_folder/ are old,
+  // too.
   const char* script;
   // 0, or the errno in this mode.
   int rw;

@@ -12,10 +12,13 @@
 #include <sstream>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <thread>
 
+#include "../../unit/mounts/tree_snapshot.h"
 #include "base/paths.h"
 #include "granted_guest.h"
+#include "mounts/review.h"
 #include "posix_table.h"
 
 namespace anchorhold::mounts {
@@ -32,6 +35,150 @@ std::string padded(const std::string& text) {
   return text + std::string(8192 - text.size(), '.');
 }
 
+// What the host put there is old, whenever that was.
+void prepare(const fs::path& folder) {
+  fs::create_directories(folder / "old");
+  fs::create_directory(folder / "empty");
+  for (const char* name : {"victim", "other", "old/inner", "victim2"})
+    std::ofstream(folder / name) << padded("old content of " + (folder / name).string());
+  EXPECT_EQ(setxattr((folder / "victim").c_str(), "user.old", "value", 5, 0), 0);
+  fs::create_hard_link(folder / "victim2", folder / "hard");
+  fs::create_symlink("victim", folder / "to_victim");
+  std::ofstream(folder / "remote.odt.nextcloud") << "1";
+}
+
+// Granted alone, in both modes that write: the file itself can be changed, nothing beside it.
+void use_single_files(GrantedGuest& guest, const fs::path& folder) {
+  fs::create_directory(folder);
+  for (const char* name : {"changed", "kept", "neighbour"}) {
+    std::ofstream(folder / name) << padded(std::string("old content of ") + name);
+    EXPECT_EQ(setxattr((folder / name).c_str(), "user.old", "value", 5, 0), 0);
+  }
+  guest.grant(folder / "changed", Mode::rw);
+  guest.grant(folder / "kept", Mode::rw_no_delete);
+}
+
+constexpr const char* single_file_script = R"py(
+import os
+for name in 'changed', 'kept':
+    os.chdir('/mnt/' + name); print(os.listdir('.'))
+    for what, attempt in {
+        'beside': lambda: write('neighbour', os.O_CREAT | os.O_WRONLY), 'folder': lambda: os.mkdir('folder'),
+        'second': lambda: os.link(name, 'second'), 'symlink': lambda: os.symlink(name, 'symlink'),
+        'moved': lambda: os.rename(name, 'moved'), 'removed': lambda: os.unlink(name),
+        'above': lambda: os.chmod('.', 0o700), 'out': lambda: os.stat('../changed/neighbour'),
+    }.items():
+        try: attempt(); print(what, 'was done')
+        except OSError: pass
+    write(name, os.O_WRONLY | os.O_TRUNC); os.chmod(name, 0o600); os.setxattr(name, 'user.old', b'new'); os.utime(name, (1, 1))
+    print(open(name).read())
+)py";
+
+std::string script_of(const std::string& grant) {
+  std::string script = route_prelude;
+  for (const auto& route : routes()) {
+    script += "os.chdir('/mnt/" + grant + "/routes/" + route.name + "')\n";
+    if (grant != "read") script += "open('own', 'w').write('mine'); os.mkdir('own_folder')\n";
+    script += std::string("try:\n    ") + route.script + "\n    print('" + route.name + "', 0)\n";
+    script += std::string("except OSError as error: print('") + route.name + "', error.errno)\n";
+  }
+  return script;
+}
+
+std::set<std::string> contents_beneath(const fs::path& folder) {
+  std::set<std::string> contents;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file() && !entry.is_symlink()) contents.insert(text_of(entry.path()));
+  return contents;
+}
+
+// By route: what it answered, as root in the guest.
+std::map<std::string, int> try_all(GrantedGuest& guest, const std::string& grant) {
+  auto said = guest.run("python3 - <<'EOF'\n" + script_of(grant) + "EOF", "root");
+  EXPECT_EQ(said.status, 0) << said.output;
+  std::map<std::string, int> errors;
+  std::istringstream lines(said.output);
+  for (std::string name; lines >> name;) lines >> errors[name];
+  for (const auto& route : routes()) EXPECT_TRUE(errors.contains(route.name)) << said.output;
+  return errors;
+}
+
+void expect_nothing_lost(GrantedGuest& guest, const std::string& grant, Mode mode) {
+  auto folder = guest.folder(grant) / "routes";
+  auto errors = try_all(guest, grant);
+  auto kept = contents_beneath(guest.ledger(grant) / "kept");
+  for (const auto& route : routes()) {
+    int expected = mode == Mode::rw ? route.rw : route.no_delete, got = errors[route.name];
+    bool unknown = route.may_be_unknown && (got == EOPNOTSUPP || got == EINVAL);
+    EXPECT_TRUE(got == expected || unknown) << route.name << ": " << strerror(got);
+    auto there = contents_beneath(folder / route.name);
+    for (const char* name : {"victim", "other", "old/inner", "victim2"}) {
+      auto text = padded("old content of " + (folder / route.name / name).string());
+      EXPECT_TRUE(there.contains(text) || kept.contains(text)) << route.name << " lost " << name;
+      // What was refused has left its name where it was.
+      EXPECT_TRUE(got != EACCES || fs::exists(folder / route.name / name)) << route.name << ": " << name;
+    }
+  }
+}
+
+// Every route in each mode, in one guest, and then the undo: nothing was lost, and all of it comes back.
+TEST(AllRoutes, AreRefusedOrKeptAndUndone) {
+  if (auto why = anchorhold::testing::RealGuest::why_not(); !why.empty()) GTEST_SKIP() << why;
+  auto guest = GrantedGuest::boot({{"read", Mode::ro}, {"work", Mode::rw}, {"keep", Mode::rw_no_delete}});
+  ASSERT_TRUE(guest);
+  std::map<std::string, testing::Snapshot> before;
+  for (const char* grant : {"read", "work", "keep"}) {
+    for (const auto& route : routes()) prepare(guest->folder(grant) / "routes" / route.name);
+    if (grant == std::string("read"))
+      for (const auto& route : routes()) {
+        std::ofstream(guest->folder(grant) / "routes" / route.name / "own") << "mine";
+        fs::create_directory(guest->folder(grant) / "routes" / route.name / "own_folder");
+      }
+    before[grant] = testing::snapshot_of(guest->folder(grant));
+  }
+  auto files = guest->folder("files");
+  use_single_files(*guest, files);
+  before["files"] = testing::snapshot_of(files);
+  {
+    SCOPED_TRACE("ro");
+    // So that it is the host that says no.
+    auto said =
+        guest->run("mount -o remount,rw /mnt/read; grep -c ' /mnt/read virtiofs rw' /proc/mounts", "root");
+    EXPECT_EQ(said.output, "1\n");
+    for (const auto& [route, error] : try_all(*guest, "read"))
+      EXPECT_TRUE(error == EROFS || error == EEXIST || error == ENOTEMPTY || error == EINVAL ||
+                  error == EOPNOTSUPP || route == "writers_and_replacers_at_once")
+          << route << ": " << strerror(error);
+    EXPECT_EQ(testing::difference(before["read"], testing::snapshot_of(guest->folder("read"))), "");
+  }
+  {
+    SCOPED_TRACE("rw");
+    expect_nothing_lost(*guest, "work", Mode::rw);
+  }
+  {
+    SCOPED_TRACE("rw-no-delete");
+    expect_nothing_lost(*guest, "keep", Mode::rw_no_delete);
+  }
+  auto said =
+      guest->run("python3 - <<'EOF'\n" + std::string(route_prelude) + single_file_script + "EOF", "root");
+  EXPECT_EQ(said.output, "['changed']\nNEW\n['kept']\nNEW\n");
+  EXPECT_EQ(text_of(files / "changed") + text_of(files / "kept"), "NEWNEW");
+  EXPECT_EQ(text_of(files / "neighbour"), padded("old content of neighbour"));
+  guest->end();
+  auto places = ledgers_of_session(guest->ledgers());
+  ASSERT_TRUE(places) << places.error().message;
+  ASSERT_EQ(places->size(), 4u);
+  for (const auto& place : *places) {
+    SCOPED_TRACE(place.name);
+    auto undone = undo(place, {});
+    ASSERT_TRUE(undone) << undone.error().message;
+    for (const auto& refusal : undone->refused) ADD_FAILURE() << refusal.path << ": " << refusal.reason;
+  }
+  for (const char* grant : {"work", "keep"})
+    EXPECT_EQ(testing::difference(before[grant], testing::snapshot_of(guest->folder(grant))), "") << grant;
+  EXPECT_EQ(testing::difference(before["files"], testing::snapshot_of(files)), "");
+}
+
 class Routes : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -43,77 +190,18 @@ class Routes : public ::testing::Test {
     if (auto why = anchorhold::testing::RealGuest::why_not(); !why.empty()) GTEST_SKIP() << why;
     ASSERT_TRUE(guest_);
   }
-
-  // What the host put there is old, whenever that was.
-  static void prepare(const fs::path& folder) {
-    fs::create_directories(folder / "old");
-    fs::create_directory(folder / "empty");
-    for (const char* name : {"victim", "other", "old/inner", "victim2"})
-      std::ofstream(folder / name) << padded("old content of " + (folder / name).string());
-    fs::create_hard_link(folder / "victim2", folder / "hard");
-    fs::create_symlink("victim", folder / "to_victim");
-  }
-
-  static std::string script_of(const std::string& grant) {
-    std::string script = route_prelude;
-    for (const auto& route : routes()) {
-      script += "os.chdir('/mnt/" + grant + "/routes/" + route.name + "')\n";
-      script += "open('own', 'w').write('mine'); os.mkdir('own_folder')\n";
-      script += std::string("try:\n    ") + route.script + "\n    print('" + route.name + "', 0)\n";
-      script += std::string("except OSError as error: print('") + route.name + "', error.errno)\n";
-    }
-    return script;
-  }
-
-  static std::set<std::string> contents_beneath(const fs::path& folder) {
-    std::set<std::string> contents;
-    for (const auto& entry : fs::recursive_directory_iterator(folder))
-      if (entry.is_regular_file() && !entry.is_symlink()) contents.insert(text_of(entry.path()));
-    return contents;
-  }
-
-  void try_all(const std::string& grant, Mode mode) {
-    auto folder = guest_->folder(grant) / "routes";
-    for (const auto& route : routes()) prepare(folder / route.name);
-    auto said = guest_->run("python3 - <<'EOF'\n" + script_of(grant) + "EOF", "root");
-    ASSERT_EQ(said.status, 0) << said.output;
-    std::map<std::string, int> errors;
-    std::istringstream lines(said.output);
-    for (std::string name; lines >> name;) lines >> errors[name];
-    auto kept = contents_beneath(guest_->ledger(grant) / "kept");
-    for (const auto& route : routes()) {
-      ASSERT_TRUE(errors.contains(route.name)) << said.output;
-      int expected = mode == Mode::rw ? route.rw : route.no_delete, got = errors[route.name];
-      bool unknown = route.may_be_unknown && (got == EOPNOTSUPP || got == EINVAL);
-      EXPECT_TRUE(got == expected || unknown) << route.name << ": " << strerror(got);
-      auto there = contents_beneath(folder / route.name);
-      for (const char* name : {"victim", "other", "old/inner", "victim2"}) {
-        auto text = padded("old content of " + (folder / route.name / name).string());
-        EXPECT_TRUE(there.contains(text) || kept.contains(text)) << route.name << " lost " << name;
-        // What was refused has left its name where it was.
-        EXPECT_TRUE(got != EACCES || fs::exists(folder / route.name / name)) << route.name << ": " << name;
-      }
-    }
-  }
-
   static std::unique_ptr<GrantedGuest> guest_;
 };
 std::unique_ptr<GrantedGuest> Routes::guest_;
 
-TEST_F(Routes, OldThingsAreKeptInRw) {
-  try_all("work", Mode::rw);
-}
-
-TEST_F(Routes, OldThingsStayOrAreKeptInRwNoDelete) {
-  try_all("keep", Mode::rw_no_delete);
-}
-
 TEST_F(Routes, TheCallsOfPosixAnswerAsTheyShould) {
-  auto said = guest_->run(
-      "mkdir /mnt/work/posix; cd /mnt/work/posix; python3 - <<'EOF'\n" + std::string(posix_table) + "EOF",
-      "root");
-  EXPECT_EQ(said.status, 0);
-  EXPECT_EQ(said.output, "");
+  for (const std::string folder : {"/mnt/work/posix", "/mnt/keep/posix"}) {
+    auto said = guest_->run(
+        "mkdir " + folder + "; cd " + folder + "; python3 - <<'EOF'\n" + std::string(posix_table) + "EOF",
+        "root");
+    EXPECT_EQ(said.status, 0);
+    EXPECT_EQ(said.output, "") << folder;
+  }
 }
 
 TEST_F(Routes, HiddenNamesOfTheSessionsOwnWork) {

@@ -77,6 +77,10 @@ TEST_P(LedgerSealOfEach, WhatItIsForCanBeDone) {
   if (GetParam() == Job::review) return;
   expect_exit(Job::undo, 0, "write in the grant",
               [&] { return outcome(open(path("grant/file").c_str(), O_RDWR | O_TRUNC)); });
+  for (mode_t kind : {S_IFIFO, S_IFSOCK})
+    expect_exit(Job::undo, 0, "make a pipe or a socket in the grant", [&] {
+      return outcome(mknodat(AT_FDCWD, path("grant/" + std::to_string(kind)).c_str(), kind | 0600, 0));
+    });
   expect_exit(Job::undo, 0, "move from the ledger into the grant", [&] {
     return outcome(renameat2(AT_FDCWD, path("ledger/file").c_str(), AT_FDCWD, path("grant/back").c_str(),
                              RENAME_NOREPLACE));
@@ -100,6 +104,7 @@ TEST_F(LedgerSeal, WhoLooksChangesNothing) {
       {"symlink", [&] { return symlinkat("x", AT_FDCWD, path("grant/symlink").c_str()); }},
       {"second name",
        [&] { return linkat(AT_FDCWD, file.c_str(), AT_FDCWD, path("grant/second").c_str(), 0); }},
+      {"pipe", [&] { return mkfifo(path("grant/pipe").c_str(), 0600); }},
       {"mode by path", [&] { return chmod(file.c_str(), 0777); }},
       {"mode by descriptor", [&] { return fchmod(open(file.c_str(), O_RDONLY), 0777); }},
       {"owner by descriptor", [&] { return fchown(open(file.c_str(), O_RDONLY), 65534, 65534); }},
@@ -128,6 +133,7 @@ TEST_P(LedgerSealOfEach, NothingOutsideIsReached) {
          return open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_WRONLY);
        }},
       {"create outside", [&] { return open(path("outside/new").c_str(), O_WRONLY | O_CREAT, 0600); }},
+      {"pipe outside", [&] { return mkfifo(path("outside/pipe").c_str(), 0600); }},
       {"unlink outside", [&] { return unlink(file.c_str()); }},
       {"rename out", [&] { return rename(path("grant/file").c_str(), path("outside/stolen").c_str()); }},
       {"rename in", [&] { return rename(file.c_str(), path("grant/stolen").c_str()); }},

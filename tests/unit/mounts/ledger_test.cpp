@@ -54,7 +54,8 @@ TEST_F(LedgerTest, AttributesAreRecordedBeforeTheFirstChange) {
   ASSERT_EQ(chmod("old", 0600).error, 0);
   ASSERT_EQ(chmod("old", 0666).error, 0);
   EXPECT_EQ(query("SELECT mode FROM object WHERE path=x'6f6c64'"), S_IFREG | 0640);
-  EXPECT_EQ(query("SELECT modify_ns FROM object WHERE path=x'6f6c64'"), 2'000'000'000'000'007);
+  EXPECT_EQ(query("SELECT modify_s * 1000000000 + modify_ns FROM object WHERE path=x'6f6c64'"),
+            2'000'000'000'000'007);
   EXPECT_EQ(query("SELECT count(*) FROM object WHERE path=x'6f6c64'"), 1);
   EXPECT_TRUE(kept().empty());
 }
@@ -65,7 +66,8 @@ TEST_F(LedgerTest, FoldersTimesAreRecordedWhenNamesInThemChange) {
   ASSERT_EQ(utimensat(AT_FDCWD, (grant_ / "f").c_str(), times, 0), 0);
   start(Mode::rw);
   create_with("f", "new", "");
-  EXPECT_EQ(query("SELECT modify_ns FROM object WHERE path=x'66'"), 2'000'000'000'000'000);
+  EXPECT_EQ(query("SELECT modify_s * 1000000000 + modify_ns FROM object WHERE path=x'66'"),
+            2'000'000'000'000'000);
 }
 
 TEST_F(LedgerTest, SymlinksAndXattrsAreRecorded) {
@@ -289,6 +291,39 @@ TEST_F(LedgerTest, WhatWasNotMadeByTheSessionIsNotItsOwn) {
   fs::create_directories(grant_ / "folder/made");
   EXPECT_TRUE(open_ledger()->subject(located("folder/made")).pre_existing);
   EXPECT_EQ(query("SELECT count(*) FROM object"), 0);
+}
+
+// As an undo keeps what it is about to rewrite.
+TEST_F(LedgerTest, ManyAreKeptTogetherAndTheLatestOfEach) {
+  for (const char* name : {"a", "b", "large", "gone"})
+    write_text(grant_ / name, std::string("content of ") + name);
+  write_text(grant_ / "large", std::string(1 << 20, 'x'));
+  UniqueFd root = at();
+  std::vector<Ledger::Place> places;
+  for (const char* name : {"a", "large", "gone", "b"})
+    places.push_back({name, locate_beneath(root.get(), name)->identity()});
+  std::filesystem::remove(grant_ / "gone");
+  write_text(grant_ / "gone", "another file");
+  auto ledger = Ledger::open(ledger_, {.quota_bytes = 1 << 19}, root.get(), 1);
+  ASSERT_TRUE(ledger) << ledger.error().message;
+  auto kept = (*ledger)->keep_contents(places);
+  EXPECT_EQ(kept.size(), 2u) << "without what is too large and what is another file";
+  EXPECT_TRUE(is_kept("content of a") && is_kept("content of b") && !is_kept("another file"));
+  EXPECT_EQ((*ledger)->objects_kept(), 2u);
+  EXPECT_EQ((*ledger)->keep_content(*locate_beneath(root.get(), "large")), EDQUOT);
+  write_text(grant_ / "a", "the host was here");
+  auto now = locate_beneath(root.get(), "a");
+  ASSERT_TRUE(now && kept.contains(now->identity()));
+  EXPECT_FALSE(unchanged(kept.at(now->identity()), now->attributes));
+  EXPECT_EQ((*ledger)->keep_content_again(*now), 0);
+  EXPECT_TRUE(is_kept("the host was here") && !is_kept("content of a"));
+  // Opened again, all of it is known.
+  ledger->reset();
+  EXPECT_EQ(query("SELECT count(*) FROM object WHERE epoch=1 AND kept IN (1,3)"), 2);
+  ledger = Ledger::open(ledger_, {}, root.get(), 1);
+  ASSERT_TRUE(ledger) << ledger.error().message;
+  EXPECT_EQ((*ledger)->keep_content(*locate_beneath(root.get(), "b")), 0);
+  EXPECT_EQ(this->kept().size(), 2u);
 }
 
 TEST_F(LedgerTest, UnfinishedCopiesAreThrownAway) {

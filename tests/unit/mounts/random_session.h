@@ -77,6 +77,8 @@ class RandomSessionTest : public KeeperTest {
         ::chmod(path.c_str(), chance(50) ? 0755 : 0700 | static_cast<mode_t>(any(8)));
       } else if (chance(12)) {
         fs::create_symlink(chance(50) ? "../somewhere" : "/etc/passwd", path);
+      } else if (chance(5)) {
+        ASSERT_EQ(mknod(path.c_str(), (chance(50) ? S_IFIFO : S_IFSOCK) | 0640, 0), 0) << path;
       } else if (chance(12) && !files().empty()) {
         link(grant_ / any_of(files()), path);
       } else {

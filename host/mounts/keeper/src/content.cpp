@@ -61,10 +61,6 @@ int copy_data(int from, int to, off_t size) {
   return 0;
 }
 
-bool unchanged(const Attributes& a, const Attributes& b) {
-  return a.size == b.size && a.modify_time == b.modify_time && a.change_time == b.change_time;
-}
-
 Checked<bool> copy_into(int from, int to) {
   if (ioctl(to, FICLONE, from) == 0) return true;
   for (int attempt = 1;; ++attempt) {
@@ -80,10 +76,37 @@ Checked<bool> copy_into(int from, int to) {
   }
 }
 
+// A mode says what its owner may do, who can change it for the moment.
+UniqueFd open_even_when_closed(const Located& file) {
+  std::string path = descriptor_path(file.fd.get());
+  auto open_it = [&] { return UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)); };
+  auto fd = open_it();
+  if (fd || errno != EACCES) return fd;
+  const mode_t mode = file.attributes.mode & 07777;
+  if (chmod(path.c_str(), mode | S_IRUSR) != 0) {
+    errno = EACCES;
+    return {};
+  }
+  fd = open_it();
+  int error = errno;
+  (void)chmod(path.c_str(), mode);
+  errno = error;
+  return fd;
+}
+
 }  // namespace
 
+std::uint64_t bytes_of(const Attributes& attributes) {
+  return S_ISREG(attributes.mode) ? std::min(attributes.size, attributes.blocks * 512) : 0;
+}
+
+bool unchanged(const Attributes& before, const Attributes& now) {
+  return before.size == now.size && before.modify_time == now.modify_time &&
+         before.change_time == now.change_time;
+}
+
 Checked<bool> keep_copy(const Located& object, int kept_folder, const std::string& name, Durable durable) {
-  UniqueFd from(open(descriptor_path(object.fd.get()).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  UniqueFd from = open_even_when_closed(object);
   if (!from) return refuse_with(errno);
   std::string unfinished = std::string(unfinished_prefix) + name.substr(0, 16);
   UniqueFd to(

@@ -18,6 +18,11 @@ Checked<bool> keep_copy(const Located& object, int kept_folder, const std::strin
 // The same into an open, empty file; not synced. 0 or an errno.
 int copy_content(int from, int to);
 
+// What the content takes on the disk: a sparse file is not what its size says.
+std::uint64_t bytes_of(const Attributes& attributes);
+// Nobody has written to the file in between.
+bool unchanged(const Attributes& before, const Attributes& now);
+
 // BLAKE2b-256 of a regular file, 32 bytes.
 Checked<std::string> content_hash(const Located& file);
 

@@ -20,11 +20,6 @@ namespace {
 constexpr std::size_t max_removed_remembered = 65536;
 constexpr std::chrono::milliseconds sync_interval{500};
 
-// What the content takes on the disk: a sparse file is not what its size says.
-std::uint64_t bytes_of(const Attributes& attributes) {
-  return S_ISREG(attributes.mode) ? std::min(attributes.size, attributes.blocks * 512) : 0;
-}
-
 }  // namespace
 
 int journal_failed(const Error& error) {

@@ -86,6 +86,15 @@ class Ledger {
   int record(const Located& object);
   // The same and its content, for a file that is about to be written to.
   int keep_content(const Located& object);
+  // The same for many files that are about to be written to one after another: two syncs for all of them.
+  // What was copied, as it was then. The others are kept, or it is said why not, by keep_content; and what is
+  // not as it was copied any more by keep_content_again.
+  struct Place {
+    std::string path;
+    Identity identity;
+  };
+  std::unordered_map<Identity, Attributes, IdentityHash> keep_contents(const std::vector<Place>& places);
+  int keep_content_again(const Located& object);
   // Everything, for something that is about to lose its name. `removed`: the object itself may be moved into
   // kept/, and moved_away then says that its name is already gone. `replaced`: the name stays in place until
   // something is renamed over it; a file gets a second name in kept/, and take_back undoes that when the
@@ -185,6 +194,8 @@ class Ledger {
   int clear_kept(Known& known);
   int sync_journal();
   int copy_and_set_kept(const Located& object);
+  struct KeptCopy;
+  int set_all_kept(const std::vector<KeptCopy>& copies);
   struct Noted {
     Known* known = nullptr;
     bool done = false;  // nothing more is to be kept

@@ -10,9 +10,11 @@
 namespace anchorhold::mounts {
 namespace {
 
-constexpr std::uint64_t recent_mark = 0x31746e6563657201;
+constexpr std::uint64_t recent_mark = 0x31746e6563657202;
 // Longer than what gathers in half a second; a file beyond it was not written by us.
 constexpr std::size_t max_file_bytes = 64u << 20;
+// Of ids, times and batches: there is room above for counting on.
+constexpr std::int64_t most_counted = std::int64_t{1} << 62;
 
 // At the beginning of the file.
 struct Head {
@@ -31,11 +33,12 @@ struct Record {
   std::int64_t birth_ns;
   std::uint64_t generation;
   std::uint64_t size;
-  std::int64_t access_ns, modify_ns;
+  std::int64_t access_seconds, modify_seconds;
+  std::uint32_t access_nanoseconds, modify_nanoseconds;
   std::uint32_t mode, links;
   std::uint32_t path_bytes, name_bytes;
 };
-static_assert(sizeof(Record) == 120, "no padding: what is written is what was set");
+static_assert(sizeof(Record) == 128, "no padding: what is written is what was set");
 
 std::uint64_t check_of(std::string_view record) {
   std::uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a, a word at a time
@@ -60,6 +63,12 @@ std::optional<RecentEntry> take_entry(std::string_view& bytes, std::uint64_t bat
   if (check_of(whole) != record.check || record.kind < 1 || record.kind > 6 ||
       std::uint64_t{record.path_bytes} + record.name_bytes > texts.size())
     return std::nullopt;
+  // We never write these: whoever made such an entry did not mean it to be taken for what happened.
+  auto path = texts.substr(0, record.path_bytes), name = texts.substr(record.path_bytes, record.name_bytes);
+  auto counts = [](std::int64_t number) { return number >= 0 && number <= most_counted; };
+  if (!counts(record.id) || !counts(record.time_ns) || path.find('\0') != path.npos ||
+      name.find_first_of(std::string_view("/\0", 2)) != name.npos)
+    return std::nullopt;
   bytes.remove_prefix(record.bytes);
   return RecentEntry{static_cast<RecentEntry::Kind>(record.kind),
                      record.epoch,
@@ -69,10 +78,10 @@ std::optional<RecentEntry> take_entry(std::string_view& bytes, std::uint64_t bat
                      record.mode,
                      record.links,
                      record.size,
-                     record.access_ns,
-                     record.modify_ns,
-                     std::string(texts.substr(0, record.path_bytes)),
-                     std::string(texts.substr(record.path_bytes, record.name_bytes))};
+                     {record.access_seconds, record.access_nanoseconds, 0},
+                     {record.modify_seconds, record.modify_nanoseconds, 0},
+                     std::string(path),
+                     std::string(name)};
 }
 
 Result<RecentBatch> read_batch(int file) {
@@ -87,15 +96,7 @@ Result<RecentBatch> read_batch(int file) {
     if (got == 0) break;
     size += static_cast<std::size_t>(got);
   }
-  RecentBatch batch;
-  Head head;
-  if (size < sizeof head) return batch;
-  std::memcpy(&head, bytes.data(), sizeof head);
-  if (head.mark != recent_mark) return batch;
-  batch.number = head.batch;
-  std::string_view rest(bytes.data() + sizeof head, size - sizeof head);
-  while (auto entry = take_entry(rest, batch.number)) batch.entries.push_back(std::move(*entry));
-  return batch;
+  return parse_recent({bytes.data(), size});
 }
 
 int write_at(int file, std::string_view bytes, off_t at) {
@@ -114,10 +115,22 @@ RecentEntry created_entry(const Located& object) {
   entry.mode = attributes.mode;
   entry.links = attributes.links;
   entry.size = attributes.size;
-  entry.access_ns = nanoseconds(attributes.access_time);
-  entry.modify_ns = nanoseconds(attributes.modify_time);
+  entry.access_time = attributes.access_time;
+  entry.modify_time = attributes.modify_time;
   entry.path = object.path;
   return entry;
+}
+
+RecentBatch parse_recent(std::string_view bytes) {
+  RecentBatch batch;
+  Head head;
+  if (bytes.size() < sizeof head) return batch;
+  std::memcpy(&head, bytes.data(), sizeof head);
+  if (head.mark != recent_mark || head.batch > std::uint64_t{most_counted}) return batch;
+  batch.number = head.batch;
+  bytes.remove_prefix(sizeof head);
+  while (auto entry = take_entry(bytes, batch.number)) batch.entries.push_back(std::move(*entry));
+  return batch;
 }
 
 const RecentEntry* RecentBatch::announced() const {
@@ -158,8 +171,10 @@ int Recent::append(const RecentEntry& entry) {
                 entry.identity.birth_ns,
                 entry.identity.generation,
                 entry.size,
-                entry.access_ns,
-                entry.modify_ns,
+                entry.access_time.seconds,
+                entry.modify_time.seconds,
+                entry.access_time.nanoseconds,
+                entry.modify_time.nanoseconds,
                 entry.mode,
                 entry.links,
                 static_cast<std::uint32_t>(entry.path.size()),

@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -43,7 +44,7 @@ struct RecentEntry {
   std::uint32_t mode = 0;
   std::uint32_t links = 0;
   std::uint64_t size = 0;
-  std::int64_t access_ns = 0, modify_ns = 0;
+  Timestamp access_time{}, modify_time{};
   std::string path;
   std::string name;
 };
@@ -60,7 +61,9 @@ struct RecentBatch {
   const RecentEntry* announced() const;
 };
 
-// An empty batch when there is no file. What is damaged ends the batch.
+// Of what is in the file; what is damaged ends the batch.
+RecentBatch parse_recent(std::string_view bytes);
+// An empty batch when there is no file.
 Result<RecentBatch> read_recent(const std::filesystem::path& folder);
 
 // The file, as its one writer has it.

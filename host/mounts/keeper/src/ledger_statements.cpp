@@ -25,9 +25,9 @@ Result<std::unique_ptr<Ledger::Statements>> Ledger::Statements::prepare(database
   auto make = [&](const char* sql) { return database.prepare(sql); };
   auto insert_object = ANCHORHOLD_TRY(
       make("INSERT OR REPLACE INTO object(id, device, inode, birth_ns, created, path, mode, size, "
-           "links, access_ns, modify_ns, "
-           "target, xattrs, noted_ns, generation, epoch, owner, owner_group) "
-           "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)"));
+           "links, access_s, modify_s, target, xattrs, noted_ns, generation, epoch, owner, owner_group, "
+           "access_ns, modify_ns) "
+           "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20)"));
   auto delete_object = ANCHORHOLD_TRY(make("DELETE FROM object WHERE id=?1"));
   auto set_kept = ANCHORHOLD_TRY(make("UPDATE object SET kept=?2, kept_name=?3, kept_bytes=?4 WHERE id=?1"));
   auto set_removed = ANCHORHOLD_TRY(make("UPDATE object SET removed=1 WHERE id=?1"));
@@ -78,15 +78,17 @@ Result<std::int64_t> Ledger::Statements::insert_object(const Located& object, st
       .bind(7, std::int64_t{a.mode})
       .bind(8, number(a.size))
       .bind(9, std::int64_t{a.links})
-      .bind(10, nanoseconds(a.access_time))
-      .bind(11, nanoseconds(a.modify_time))
+      .bind(10, a.access_time.seconds)
+      .bind(11, a.modify_time.seconds)
       .bind_blob(12, target)
       .bind_blob(13, xattrs)
       .bind(14, now())
       .bind(15, number(identity.generation))
       .bind(16, epoch)
       .bind(17, owned ? std::int64_t{info.st_uid} : -1)
-      .bind(18, owned ? std::int64_t{info.st_gid} : -1);
+      .bind(18, owned ? std::int64_t{info.st_gid} : -1)
+      .bind(19, std::int64_t{a.access_time.nanoseconds})
+      .bind(20, std::int64_t{a.modify_time.nanoseconds});
   ANCHORHOLD_CHECK(insert_object_.run());
   return next_object++;
 }
@@ -102,15 +104,17 @@ Status Ledger::Statements::insert_created(const RecentEntry& created) {
       .bind(7, std::int64_t{created.mode})
       .bind(8, number(created.size))
       .bind(9, std::int64_t{created.links})
-      .bind(10, created.access_ns)
-      .bind(11, created.modify_ns)
+      .bind(10, created.access_time.seconds)
+      .bind(11, created.modify_time.seconds)
       .bind_blob(12, {})
       .bind_blob(13, {})
       .bind(14, created.time_ns)
       .bind(15, number(created.identity.generation))
       .bind(16, created.epoch)
       .bind(17, -1)
-      .bind(18, -1);
+      .bind(18, -1)
+      .bind(19, std::int64_t{created.access_time.nanoseconds})
+      .bind(20, std::int64_t{created.modify_time.nanoseconds});
   return insert_object_.run();
 }
 

@@ -65,9 +65,9 @@ Result<std::vector<ObjectRow>> Book::objects(std::int64_t epoch) {
   std::unordered_map<std::int64_t, std::size_t> by_id;
   auto rows =
       ANCHORHOLD_TRY(database_.prepare("SELECT id, device, inode, birth_ns, generation, created, path, mode, "
-                                       "size, access_ns, modify_ns, target, "
+                                       "size, access_s, modify_s, target, "
                                        "xattrs, kept, kept_name, kept_bytes, removed, owner, owner_group, "
-                                       "links FROM object WHERE epoch=?1 ORDER BY id"));
+                                       "links, access_ns, modify_ns FROM object WHERE epoch=?1 ORDER BY id"));
   rows.bind(1, epoch);
   while (ANCHORHOLD_TRY(rows.step())) {
     ObjectRow row;
@@ -77,8 +77,8 @@ Result<std::vector<ObjectRow>> Book::objects(std::int64_t epoch) {
     row.path = rows.text(6);
     row.mode = static_cast<std::uint32_t>(rows.integer(7));
     row.size = static_cast<std::uint64_t>(rows.integer(8));
-    row.access_ns = rows.integer(9);
-    row.modify_ns = rows.integer(10);
+    row.access_time = {rows.integer(9), static_cast<std::uint32_t>(rows.integer(20)), 0};
+    row.modify_time = {rows.integer(10), static_cast<std::uint32_t>(rows.integer(21)), 0};
     row.target = rows.text(11);
     row.xattrs = rows.text(12);
     row.kept = static_cast<HowKept>(rows.integer(13));
@@ -127,8 +127,8 @@ Status Book::add_recent(std::int64_t epoch, std::vector<ObjectRow>& objects) {
       row.mode = entry.mode;
       row.size = entry.size;
       row.links = entry.links;
-      row.access_ns = entry.access_ns;
-      row.modify_ns = entry.modify_ns;
+      row.access_time = entry.access_time;
+      row.modify_time = entry.modify_time;
       by_id.emplace(row.id, objects.size());
       objects.push_back(std::move(row));
       gone.push_back(false);

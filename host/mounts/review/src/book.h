@@ -29,7 +29,7 @@ struct ObjectRow {
   std::uint32_t mode = 0;
   std::uint64_t size = 0;
   std::int64_t links = 1;
-  std::int64_t access_ns = 0, modify_ns = 0;
+  Timestamp access_time{}, modify_time{};
   std::string target, xattrs;
   HowKept kept = HowKept::not_kept;
   std::string kept_name;
@@ -42,6 +42,7 @@ struct ObjectRow {
   bool is_folder() const { return S_ISDIR(mode); }
   bool is_file() const { return S_ISREG(mode); }
   bool is_symlink() const { return S_ISLNK(mode); }
+  bool is_meeting_place() const { return S_ISFIFO(mode) || S_ISSOCK(mode); }
   bool content_is_kept() const {
     return kept == HowKept::cloned || kept == HowKept::moved || kept == HowKept::copied;
   }

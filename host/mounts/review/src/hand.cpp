@@ -21,10 +21,8 @@ int failed(const Status& status) {
   return status.error().code == ErrorCode::resource_exhausted ? ENOSPC : EIO;
 }
 
-timespec time_of(std::int64_t ns) {
-  std::int64_t seconds = ns / 1'000'000'000, rest = ns % 1'000'000'000;
-  if (rest < 0) return {.tv_sec = seconds - 1, .tv_nsec = rest + 1'000'000'000};
-  return {.tv_sec = seconds, .tv_nsec = rest};
+timespec time_of(const Timestamp& time) {
+  return {.tv_sec = time.seconds, .tv_nsec = time.nanoseconds};
 }
 
 bool exists(int folder, const std::string& name) {
@@ -140,16 +138,22 @@ int Hand::set_attributes(const Located& object, const ObjectRow& row, bool times
   if (row.owner >= 0 && geteuid() == 0)
     (void)!fchownat(object.fd.get(), "", static_cast<uid_t>(row.owner), static_cast<gid_t>(row.owner_group),
                     AT_EMPTY_PATH);
+  const Attributes& now = object.attributes;
   std::string path = descriptor_path(object.fd.get());
   if (!row.is_symlink()) {
+    bool mode_differs = (now.mode & 07777) != (row.mode & 07777);
     // An owner can always be let in for the moment.
     if (user_xattrs(object) != row.xattrs && geteuid() != 0)
-      (void)!chmod(path.c_str(), (object.attributes.mode & 07777) | S_IRUSR | S_IWUSR);
+      mode_differs |= chmod(path.c_str(), (now.mode & 07777) | S_IRUSR | S_IWUSR) == 0;
     if (int error = set_user_xattrs(object, row.xattrs); error != 0 && error != EOPNOTSUPP) return error;
-    if (chmod(path.c_str(), row.mode & 07777) != 0) return errno;
+    // What is as it was is not touched: it may be somebody else's.
+    if (mode_differs && chmod(path.c_str(), row.mode & 07777) != 0) return errno;
   }
-  timespec both[2] = {time_of(row.access_ns), time_of(row.modify_ns)};
-  if (times && utimensat(object.fd.get(), "", both, AT_EMPTY_PATH) != 0) return errno;
+  timespec both[2] = {time_of(row.access_time), time_of(row.modify_time)};
+  bool modify_differs = now.modify_time != row.modify_time;
+  if (times && (modify_differs || now.access_time != row.access_time) &&
+      utimensat(object.fd.get(), "", both, AT_EMPTY_PATH) != 0 && modify_differs)
+    return errno;
   return 0;
 }
 
@@ -165,8 +169,13 @@ int Hand::restore_content(const std::string& path, const ObjectRow& row) {
   if (!object) return object.error();
   auto before = kept_file(kept_, row);
   if (!before) return before.error();
-  if (ledger_->subject(*object).pre_existing)
-    if (int error = ledger_->keep_content(*object); error != 0) return error;
+  if (ledger_->subject(*object).pre_existing) {
+    auto copied = copied_as_.find(row.identity);
+    int error = copied == copied_as_.end() || unchanged(copied->second, object->attributes)
+                    ? ledger_->keep_content(*object)
+                    : ledger_->keep_content_again(*object);
+    if (error != 0) return error;
+  }
   std::string name = descriptor_path(object->fd.get());
   UniqueFd from(open(descriptor_path(before->fd.get()).c_str(), O_RDONLY | O_CLOEXEC));
   UniqueFd to(open(name.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -181,8 +190,8 @@ int Hand::restore_content(const std::string& path, const ObjectRow& row) {
 Checked<Located> Hand::make_again(const ObjectRow& row, const std::string& path) {
   auto folder = folder_for(path);
   if (!folder) return folder;
-  if (!row.is_file()) return make_other(row, *folder, path);
-  return row.kept == HowKept::moved ? put_back(row, *folder, path) : make_file(row, *folder, path);
+  if (row.kept == HowKept::moved) return put_back(row, *folder, path);
+  return row.is_file() ? make_file(row, *folder, path) : make_other(row, *folder, path);
 }
 
 void Hand::prepare_to_make_again(const std::vector<const ObjectRow*>& rows) {
@@ -206,11 +215,10 @@ Checked<Located> Hand::put_back(const ObjectRow& row, const Located& folder, con
   auto file = kept_file(kept_, row);
   if (!file) return file;
   // A cross-device ledger never moved anything.
-  if (file->attributes.device != folder.attributes.device) return make_file(row, folder, path);
-  std::string copy = kept_file_name(row.id, false, row.path);
-  if (!copied_.contains(row.id))
-    if (auto copied = keep_copy(*file, kept_, copy); !copied) return refuse_with(copied.error());
-  if (int error = failed(book_.set_copied(row.id, copy)); error != 0) return refuse_with(error);
+  if (file->attributes.device != folder.attributes.device)
+    return row.is_file() ? make_file(row, folder, path) : make_other(row, folder, path);
+  // What this person cannot read is somebody else's: it goes back, and nothing stays.
+  if (int error = keep_twin(*file, row); error != 0 && error != EACCES) return refuse_with(error);
   file->path = path;
   if (int error = set_attributes(*file, row, true); error != 0) return refuse_with(error);
   if (int error = become(row, *file); error != 0) return refuse_with(error);
@@ -218,6 +226,16 @@ Checked<Located> Hand::put_back(const ObjectRow& row, const Located& folder, con
                 RENAME_NOREPLACE) != 0)
     return refuse_with(errno);
   return file;
+}
+
+int Hand::keep_twin(const Located& file, const ObjectRow& row) {
+  std::string name = kept_file_name(row.id, false, row.path);
+  if (row.is_meeting_place()) {
+    if (mknodat(kept_, name.c_str(), row.mode & S_IFMT, 0) != 0 && errno != EEXIST) return errno;
+  } else if (!copied_.contains(row.id)) {
+    if (auto copied = keep_copy(file, kept_, name); !copied) return copied.error();
+  }
+  return failed(book_.set_copied(row.id, name));
 }
 
 Checked<Located> Hand::make_file(const ObjectRow& row, const Located& folder, const std::string& path) {
@@ -260,14 +278,15 @@ Checked<Located> Hand::make_file(const ObjectRow& row, const Located& folder, co
 
 Checked<Located> Hand::make_other(const ObjectRow& row, const Located& folder, const std::string& path) {
   std::string name = folder_and_name(path).second;
-  int made = row.is_folder()    ? mkdirat(folder.fd.get(), name.c_str(), 0700)
-             : row.is_symlink() ? symlinkat(row.target.c_str(), folder.fd.get(), name.c_str())
-                                : (errno = EOPNOTSUPP, -1);
+  int made = row.is_folder()          ? mkdirat(folder.fd.get(), name.c_str(), 0700)
+             : row.is_symlink()       ? symlinkat(row.target.c_str(), folder.fd.get(), name.c_str())
+             : row.is_meeting_place() ? mknodat(folder.fd.get(), name.c_str(), (row.mode & S_IFMT) | 0600, 0)
+                                      : (errno = EOPNOTSUPP, -1);
   if (made != 0) return refuse_with(errno);
   auto object = locate_beneath(root_, path);
   if (!object) return object;
   if (int error = become(row, *object); error != 0) return refuse_with(error);
-  if (row.is_symlink())
+  if (!row.is_folder())
     if (int error = set_attributes(*object, row, true); error != 0) return refuse_with(error);
   return object;
 }

@@ -43,6 +43,10 @@ class Hand {
   // The object of this row, which is nowhere any more, at this path: with its content and attributes; a
   // folder empty, and open to this person. Its new identity is known to the book before it has its name.
   Checked<Located> make_again(const ObjectRow& row, const std::string& path);
+  // What is about to be restored, kept together for the same reason.
+  void prepare_contents(const std::vector<Ledger::Place>& places) {
+    copied_as_ = ledger_->keep_contents(places);
+  }
   // Nothing is made: what is there is as it was, and stands for it from now on.
   int adopt(const ObjectRow& row, const Located& found);
   int restore_content(const std::string& path, const ObjectRow& row);
@@ -54,6 +58,8 @@ class Hand {
   int record(const Located& object);
   Checked<Located> make_file(const ObjectRow& row, const Located& folder, const std::string& path);
   Checked<Located> put_back(const ObjectRow& row, const Located& folder, const std::string& path);
+  // What stays in kept/ when the object itself is put back.
+  int keep_twin(const Located& file, const ObjectRow& row);
   Checked<Located> make_other(const ObjectRow& row, const Located& folder, const std::string& path);
   int set_attributes(const Located& object, const ObjectRow& row, bool times);
   int become(const ObjectRow& row, const Located& object);
@@ -64,6 +70,7 @@ class Hand {
   const std::unique_ptr<Ledger> ledger_;
   Book& book_;
   std::unordered_set<std::int64_t> copied_;  // rows with a durable copy in kept/
+  std::unordered_map<Identity, Attributes, IdentityHash> copied_as_;
 };
 
 }  // namespace anchorhold::mounts

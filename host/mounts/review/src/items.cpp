@@ -127,7 +127,7 @@ void Situation::look_at(Item& item, int root, int kept) {
     item.content_differs = before && !same_content(*object, *before);
   }
   item.mode_differs = !row.is_symlink() && (object->attributes.mode & 07777) != (row.mode & 07777);
-  item.times_differ = nanoseconds(object->attributes.modify_time) != row.modify_ns;
+  item.times_differ = object->attributes.modify_time != row.modify_time;
   item.xattrs_differ = (row.is_file() || row.is_folder()) && user_xattrs(*object) != row.xattrs;
 }
 

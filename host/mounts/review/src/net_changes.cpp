@@ -232,8 +232,8 @@ void Net::fill(Draft& draft) {
     change.changed_since = !situation_.is_as_we_left_it(*draft.now, node);
     if (draft.before) {
       change.mode_changed = !S_ISLNK(node.attributes.mode) && change.mode != change.old_mode;
-      change.times_changed = !draft.before->row.is_folder() &&
-                             nanoseconds(node.attributes.modify_time) != draft.before->row.modify_ns;
+      change.times_changed =
+          !draft.before->row.is_folder() && node.attributes.modify_time != draft.before->row.modify_time;
     }
     if (draft.before == draft.now) change.xattrs_changed = draft.now->xattrs_differ;
   }

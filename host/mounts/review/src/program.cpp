@@ -164,6 +164,9 @@ SealPolicy ledger_seal(int root, int ledger_folder, bool changes, bool allow_wea
     allow(policy,
           {"mkdir", "mkdirat", "symlinkat", "linkat", "unlinkat", "rename", "renameat", "renameat2", "chmod",
            "fchmodat", "fchownat", "utimensat", "setxattr", "removexattr", "copy_file_range", "syncfs"});
+    // Pipes and sockets that were there before.
+    for (std::uint64_t kind : {S_IFIFO, S_IFSOCK})
+      policy.syscalls.push_back({"mknodat", {{2, S_IFMT, kind}}});
     policy.syscalls.push_back({"ioctl", {{1, 0xffffffff, FICLONE}}});
   }
   policy.limits = {{RLIMIT_CORE, 0}, {RLIMIT_NOFILE, 1024}};
