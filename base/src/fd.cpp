@@ -15,6 +15,60 @@ void wait_for(int fd, short events) {
   (void)poll(&entry, 1, -1);
 }
 
+// -1 with errno.
+ssize_t send_once(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors, int flags) {
+  if (descriptors.size() > max_passed_descriptors) {
+    errno = EINVAL;
+    return -1;
+  }
+  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * max_passed_descriptors)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+  }
+  ssize_t sent;
+  do {
+    sent = sendmsg(socket, &message, flags | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent;
+}
+
+// 0, or what errno says; EMSGSIZE: it was longer than the buffer, or had too many descriptors.
+int receive_once(int socket, std::span<std::byte> buffer, ReceivedMessage& received, int flags) {
+  iovec part{buffer.data(), buffer.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * max_passed_descriptors)];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t size;
+  do {
+    size = recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
+  } while (size < 0 && errno == EINTR);
+  if (size < 0) return errno;
+  received.size = static_cast<std::size_t>(size);
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
+      received.descriptors.emplace_back(fd);
+    }
+  }
+  return message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? EMSGSIZE : 0;
+}
+
 }  // namespace
 
 void UniqueFd::reset(int fd) {
@@ -50,65 +104,45 @@ Status set_nonblocking(int fd, bool nonblocking) {
 }
 
 Status send_with_descriptors(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors) {
-  if (descriptors.size() > max_passed_descriptors)
-    return fail(ErrorCode::invalid_argument, "too many descriptors for one message");
-  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * max_passed_descriptors)] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (!descriptors.empty()) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
-  }
   for (;;) {
-    ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL);
+    ssize_t sent = send_once(socket, bytes, descriptors, 0);
     if (sent >= 0) {
       auto rest = bytes.subspan(static_cast<std::size_t>(sent));
       return rest.empty() ? Status{} : write_all(socket, rest);
     }
-    if (errno == EINTR) continue;
-    if (errno == EAGAIN) {
-      wait_for(socket, POLLOUT);
-      continue;
-    }
-    return fail_errno(errno, "sending a message");
+    if (errno != EAGAIN) return fail_errno(errno, "sending a message");
+    wait_for(socket, POLLOUT);
   }
 }
 
+Status send_message_now(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors) {
+  ssize_t sent = send_once(socket, bytes, descriptors, MSG_DONTWAIT);
+  if (sent == static_cast<ssize_t>(bytes.size())) return {};
+  if (sent >= 0) return fail(ErrorCode::data_loss, "a socket had room for a part of a message only");
+  // ETOOMANYREFS: more descriptors are on their way than one may have.
+  if (errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS)
+    return fail(ErrorCode::resource_exhausted, "the other side of a socket does not read");
+  if (errno == EPIPE || errno == ECONNRESET)
+    return fail(ErrorCode::unavailable, "the other side of a socket is gone");
+  return fail_errno(errno, "sending a message");
+}
+
 Result<ReceivedMessage> receive_with_descriptors(int socket, std::span<std::byte> buffer) {
-  iovec part{buffer.data(), buffer.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * max_passed_descriptors)];
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  ssize_t size;
-  for (;;) {
-    size = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-    if (size >= 0) break;
-    if (errno == EINTR) continue;
-    return fail_errno(errno, "receiving a message");
-  }
   ReceivedMessage received;
-  received.size = static_cast<std::size_t>(size);
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
-      received.descriptors.emplace_back(fd);
-    }
-  }
-  if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
-    return fail(ErrorCode::data_loss, "a message was longer than its protocol allows");
+  int error = receive_once(socket, buffer, received, 0);
+  if (error == EMSGSIZE) return fail(ErrorCode::data_loss, "a message was longer than its protocol allows");
+  if (error != 0) return fail_errno(error, "receiving a message");
+  return received;
+}
+
+Result<std::optional<ReceivedMessage>> receive_message_now(int socket, std::span<std::byte> buffer) {
+  ReceivedMessage received;
+  int error = receive_once(socket, buffer, received, MSG_DONTWAIT);
+  if (error == EAGAIN) return std::nullopt;
+  if (error == ECONNRESET || (error == 0 && received.size == 0))
+    return fail(ErrorCode::unavailable, "the other side of a socket is gone");
+  if (error == EMSGSIZE) return fail(ErrorCode::data_loss, "a message was longer than its protocol allows");
+  if (error != 0) return fail_errno(error, "receiving a message");
   return received;
 }
 

@@ -84,7 +84,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   auto connection = socket_pair(SOCK_STREAM);
   if (!loop || !control || !connection) return 0;
   StreamDeviceLimits limits;
-  limits.max_streams = 8;
+  limits.byte_streams = 8;
+  limits.call_streams = limits.dialed_streams = 4;
+  limits.large_streams = 2;
   limits.stream_buffer = 1024;
   auto device = StreamDevice::create(**loop, std::move(control->second), 3, limits);
   if (!device || !(*device)->attach(std::move(connection->second))) return 0;

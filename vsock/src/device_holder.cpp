@@ -67,7 +67,7 @@ void DeviceHolder::connection_ready() {
 Status DeviceHolder::pass_on(MessageReader& message) {
   std::vector<int> descriptors;
   for (const auto& fd : message.descriptors()) descriptors.push_back(fd.get());
-  return send_now(device_.get(), message.bytes(), descriptors);
+  return send_message_now(device_.get(), message.bytes(), descriptors);
 }
 
 void DeviceHolder::device_ready() {
@@ -76,7 +76,7 @@ void DeviceHolder::device_ready() {
   if (!received || received->size == 0) return end({});  // why it went, its own host knows
   if (!received->descriptors.empty())
     return end(fail(ErrorCode::invalid_argument, "the device that was attached sends descriptors"));
-  auto sent = send_now(connection_.get(), std::span(buffer).first(received->size));
+  auto sent = send_message_now(connection_.get(), std::span(buffer).first(received->size), {});
   if (!sent) end(sent.error().code == ErrorCode::unavailable ? Status{} : std::move(sent));
 }
 
@@ -155,7 +155,8 @@ Status DeviceHolder::hold(MessageReader& message) {
 }
 
 Status DeviceHolder::reply(const MessageReader& message, std::span<const std::byte> payload) {
-  return send_now(connection_.get(), encode(message.header().request, version | flag_reply, payload));
+  return send_message_now(connection_.get(), encode(message.header().request, version | flag_reply, payload),
+                          {});
 }
 
 Status DeviceHolder::reply_number(const MessageReader& message, std::uint64_t value) {
@@ -163,7 +164,7 @@ Status DeviceHolder::reply_number(const MessageReader& message, std::uint64_t va
 }
 
 Result<std::uint64_t> DeviceHolder::ask(int device, std::uint32_t request) {
-  ANCHORHOLD_CHECK(send_now(device, encode(static_cast<Request>(request), version, {})));
+  ANCHORHOLD_CHECK(send_message_now(device, encode(static_cast<Request>(request), version, {}), {}));
   std::array<std::byte, sizeof(Header) + sizeof(std::uint64_t)> answer;
   std::size_t have = 0;
   while (have < answer.size()) {
@@ -187,7 +188,7 @@ Result<std::uint64_t> DeviceHolder::ask(int device, std::uint32_t request) {
 Status DeviceHolder::say(int device, std::uint32_t request, const Kept& kept) {
   std::vector<int> descriptors;
   for (const auto& fd : kept.descriptors) descriptors.push_back(fd.get());
-  return send_now(device, encode(static_cast<Request>(request), version, kept.payload), descriptors);
+  return send_message_now(device, encode(static_cast<Request>(request), version, kept.payload), descriptors);
 }
 
 Status DeviceHolder::tell_all(int device) const {

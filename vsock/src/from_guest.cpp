@@ -122,8 +122,11 @@ void StreamDeviceCore::take_request(const PacketHeader& header) {
     report_refused(key.host_port);
     return refuse(header);
   }
-  Stream* stream = add(key);
-  if (!stream) return refuse(header);
+  Stream* stream = add(key, listening->second != 0 ? Stream::Kind::calls : Stream::Kind::bytes);
+  if (!stream) {
+    report_full(key.host_port);
+    return refuse(header);
+  }
   stream->learn_credit(header);
   if (listening->second != 0) stream->guard.emplace(listening->second);
   ControlMessage message;
@@ -135,6 +138,17 @@ void StreamDeviceCore::take_request(const PacketHeader& header) {
   ++statistics_.accepted;
   stream->notices |= notice::response;
   enqueue(*stream);
+}
+
+void StreamDeviceCore::report_full(std::uint32_t port) {
+  ++statistics_.refused;
+  // Once for as long as it stays so.
+  if (std::exchange(told_full_, true)) return;
+  ControlMessage message;
+  message.type = ControlMessage::Type::violated;
+  message.port = port;
+  message.set_text("more streams at a time than there may be; further ones are refused");
+  (void)send_control(control_.get(), message);
 }
 
 void StreamDeviceCore::take_response(Stream& stream) {
@@ -245,6 +259,7 @@ bool StreamDeviceCore::pass_guard(Stream& stream, std::size_t bytes) {
 
 void StreamDeviceCore::announce_if_due(Stream& stream) {
   if (stream.state != Stream::State::open || !stream.guest_sends) return;
+  grow_if_used(stream);
   if (stream.forwarded - stream.announced < stream.buffer_size / 4) return;
   stream.notices |= notice::credit_update;
   enqueue(stream);

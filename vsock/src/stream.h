@@ -58,7 +58,11 @@ struct Stream {
     lingering,  // closed at the host's side; waits for the guest to say so too
   };
 
-  Stream(StreamKey k, std::uint32_t buffer) : key(k), buffer_size(buffer) {}
+  // Bounded in number each on its own.
+  enum class Kind { bytes, calls, dialed };
+  static constexpr std::size_t kinds = 3;
+
+  Stream(StreamKey k, Kind what, std::uint32_t buffer) : key(k), kind(what), buffer_size(buffer) {}
 
   // Bytes the guest has room for.
   std::uint32_t credit() const {
@@ -91,6 +95,7 @@ struct Stream {
   bool shutdown_due() const { return state == State::open && shutdown_flags() & ~shutdown_told; }
 
   StreamKey key;
+  Kind kind;
   State state = State::open;
   std::uint64_t dial_id = 0;
   UniqueFd socket;
@@ -100,6 +105,7 @@ struct Stream {
   bool hangup = false;     // the host closed its end wholly
   bool watching_room = false;
   bool queued = false;  // in the device's list of streams with work
+  bool large = false;   // has one of the large buffers, of which there are not enough for all
   unsigned notices = 0;
   std::uint32_t appetite = 4;  // buffers to take at the next read; grows while reads fill them
 

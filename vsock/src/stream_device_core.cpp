@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -16,6 +18,12 @@ constexpr std::uint32_t first_dial_port = 0x40000000;
 constexpr std::size_t max_refused_ports = 64;
 // The kernel's default upper bound (net.core.wmem_max); it doubles the value for its own bookkeeping.
 constexpr int socket_buffer = 212992;
+// Of streams that have a small buffer, or come when there are many.
+constexpr int small_socket_buffer = 16 << 10;
+
+void set_send_buffer(int socket, int bytes) {
+  (void)setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
 
 }  // namespace
 
@@ -50,8 +58,10 @@ Status StreamDeviceCore::prepare() {
         refused_timer_running_ = false;
         flush_refused();
       }));
-  control_watch_ = ANCHORHOLD_TRY(
-      loop_.watch(control_.get(), ready::readable, [this](std::uint32_t) { control_ready(); }));
+  control_watch_ = ANCHORHOLD_TRY(loop_.watch(control_.get(), ready::readable, [this](std::uint32_t events) {
+    if (events & ready::writable) hand_over_more();
+    control_ready();
+  }));
   loop_.at_turn_end([this] { return turn(); });
   return {};
 }
@@ -103,6 +113,12 @@ bool StreamDeviceCore::turn() {
   take_from_guest();
   if (!ended_) give_to_guest();
   if (ended_) return false;
+  const std::size_t streams = streams_.size() + orphans_.size();
+  was_many_ = was_many_ || streams > many_streams;
+  if (was_many_ && streams < few_streams) {
+    was_many_ = false;
+    malloc_trim(0);
+  }
   bool more_from_guest = ring_ready_[from_guest] && replies_.size() < max_replies;
   bool more_to_guest = ring_ready_[to_guest] && (!ready_.empty() || !replies_.empty());
   return more_from_guest || more_to_guest;
@@ -147,9 +163,9 @@ Status StreamDeviceCore::obey(const ControlMessage& message) {
 void StreamDeviceCore::dial(const ControlMessage& message) {
   StreamKey key{next_dial_port_++, message.port};
   if (next_dial_port_ == ~std::uint32_t{0}) next_dial_port_ = first_dial_port;
-  Stream* stream = find(key.value()) ? nullptr : add(key);
+  Stream* stream = find(key.value()) ? nullptr : add(key, Stream::Kind::dialed);
   if (!stream) {
-    Stream failed(key, 0);
+    Stream failed(key, Stream::Kind::dialed, 0);
     failed.dial_id = message.id;
     return dial_failed(failed, "too many streams are open");
   }
@@ -215,16 +231,40 @@ void StreamDeviceCore::flush_refused() {
 
 Status StreamDeviceCore::bridge(Stream& stream, const ControlMessage& message) {
   auto [ours, hosts] = ANCHORHOLD_TRY(socket_pair(SOCK_STREAM));
-  for (int fd : {ours.get(), hosts.get()})
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &socket_buffer, sizeof socket_buffer);
+  const bool many = stream.kind == Stream::Kind::bytes && count_of(stream.kind) > limits_.large_streams;
+  set_send_buffer(hosts.get(), many ? small_socket_buffer : socket_buffer);
+  set_send_buffer(ours.get(), stream.kind == Stream::Kind::bytes ? small_socket_buffer : socket_buffer);
   stream.socket = std::move(ours);
   ANCHORHOLD_CHECK(set_nonblocking(stream.socket.get()));
   stream.watch = ANCHORHOLD_TRY(loop_.watch(
       stream.socket.get(), ready::readable | ready::peer_done | ready::edge,
       [this, stream_pointer = &stream](std::uint32_t events) { host_event(*stream_pointer, events); }));
-  ANCHORHOLD_CHECK(send_control(control_.get(), message, hosts.get()));
+  ANCHORHOLD_CHECK(hand_over(message, std::move(hosts)));
   stream.state = Stream::State::open;
   return {};
+}
+
+// The host reads them as fast as it can; a guest that dials faster waits here, and what it sends in its
+// socket.
+Status StreamDeviceCore::hand_over(const ControlMessage& message, UniqueFd hosts) {
+  if (handing_over_.empty()) {
+    auto sent = send_control(control_.get(), message, hosts.get());
+    if (sent || sent.error().code != ErrorCode::resource_exhausted) return sent;
+    ANCHORHOLD_CHECK(control_watch_.change(ready::readable | ready::writable));
+  }
+  if (handing_over_.size() >= max_handing_over)
+    return fail(ErrorCode::resource_exhausted, "the host does not take its streams");
+  handing_over_.push_back({message, std::move(hosts)});
+  return {};
+}
+
+void StreamDeviceCore::hand_over_more() {
+  for (; !handing_over_.empty(); handing_over_.pop_front()) {
+    const auto& [message, hosts] = handing_over_.front();
+    auto sent = send_control(control_.get(), message, hosts.get());
+    if (!sent && sent.error().code == ErrorCode::resource_exhausted) return;
+  }
+  if (control_watch_) (void)control_watch_.change(ready::readable);
 }
 
 void StreamDeviceCore::host_event(Stream& stream, std::uint32_t events) {
@@ -243,19 +283,47 @@ Stream* StreamDeviceCore::find(std::uint64_t key) {
   return found == streams_.end() ? nullptr : found->second.get();
 }
 
-Stream* StreamDeviceCore::add(StreamKey key) {
-  if (streams_.size() + orphans_.size() >= limits_.max_streams) {
+std::size_t StreamDeviceCore::bound_of(Stream::Kind kind) const {
+  switch (kind) {
+    case Stream::Kind::bytes:
+      return limits_.byte_streams;
+    case Stream::Kind::calls:
+      return limits_.call_streams;
+    case Stream::Kind::dialed:
+      return limits_.dialed_streams;
+  }
+  std::abort();
+}
+
+Stream* StreamDeviceCore::add(StreamKey key, Stream::Kind kind) {
+  if (count_of(kind) >= bound_of(kind)) {
     // Room is made by streams that only wait for the guest's last word.
-    auto lingering = std::find_if(streams_.begin(), streams_.end(), [](const auto& entry) {
-      return entry.second->state == Stream::State::lingering;
+    if (lingering_ == 0) return nullptr;
+    auto lingering = std::find_if(streams_.begin(), streams_.end(), [kind](const auto& entry) {
+      return entry.second->kind == kind && entry.second->state == Stream::State::lingering;
     });
     if (lingering == streams_.end()) return nullptr;
     reset(*lingering->second, true);
   }
-  auto stream = std::make_unique<Stream>(key, limits_.stream_buffer);
+  const bool small = kind == Stream::Kind::bytes;
+  auto stream = std::make_unique<Stream>(key, kind, small ? limits_.small_buffer : limits_.stream_buffer);
   Stream* added = stream.get();
   streams_[key.value()] = std::move(stream);
+  ++count_of(kind);
   return added;
+}
+
+void StreamDeviceCore::grow_if_used(Stream& stream) {
+  // A backlog's size is that of the buffer when it began.
+  if (stream.buffer_size >= limits_.stream_buffer || stream.received < stream.buffer_size / 2 ||
+      !stream.backlog.empty() || !stream.socket || large_ >= limits_.large_streams)
+    return;
+  ++large_;
+  stream.large = true;
+  stream.buffer_size = limits_.stream_buffer;
+  set_send_buffer(stream.socket.get(), socket_buffer);
+  stream.notices |= notice::credit_update;
+  enqueue(stream);
 }
 
 void StreamDeviceCore::enqueue(Stream& stream) {
@@ -266,7 +334,10 @@ void StreamDeviceCore::enqueue(Stream& stream) {
 
 void StreamDeviceCore::settle(Stream& stream) {
   if (auto orphan = orphans_.find(&stream); orphan != orphans_.end()) {
-    if (stream.backlog.empty()) orphans_.erase(orphan);
+    if (stream.backlog.empty()) {
+      forget(stream);
+      orphans_.erase(orphan);
+    }
     return;
   }
   if (stream.state == Stream::State::requesting) return;
@@ -282,7 +353,10 @@ void StreamDeviceCore::settle(Stream& stream) {
   if (stream.socket && drained && host_knows && !stream.host_sends && !stream.shutdown_due()) {
     stream.watch = {};
     stream.socket.reset();
-    if (stream.state == Stream::State::open) stream.state = Stream::State::lingering;
+    if (stream.state == Stream::State::open) {
+      stream.state = Stream::State::lingering;
+      ++lingering_;
+    }
   }
 }
 
@@ -301,7 +375,14 @@ void StreamDeviceCore::reset(Stream& stream, bool tell_guest, std::string_view w
 void StreamDeviceCore::remove(Stream& stream) {
   // The key may be used again at once; an entry of it in ready_ then serves the new stream, which does no
   // harm.
+  forget(stream);
   streams_.erase(stream.key.value());
+}
+
+void StreamDeviceCore::forget(const Stream& stream) {
+  if (stream.large) --large_;
+  if (stream.state == Stream::State::lingering) --lingering_;
+  if (count_of(stream.kind)-- == bound_of(stream.kind)) told_full_ = false;
 }
 
 void StreamDeviceCore::remove_all() {
@@ -309,6 +390,9 @@ void StreamDeviceCore::remove_all() {
     if (stream->state == Stream::State::requesting) dial_failed(*stream, "the guest's device was reset");
   streams_.clear();
   orphans_.clear();
+  handing_over_.clear();
+  std::fill(std::begin(counts_), std::end(counts_), 0);
+  large_ = lingering_ = 0;
   ready_.clear();
   replies_.clear();
 }

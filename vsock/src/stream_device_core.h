@@ -27,10 +27,14 @@ class StreamDeviceCore final : public StreamDevice, private VhostUserDevice {
 
  private:
   enum RingIndex : std::size_t { to_guest = 0, from_guest = 1, ring_count = 2 };
+  // A burst of more streams than the one, when it is down to the other, has its memory given back.
+  static constexpr std::size_t many_streams = 1024;
+  static constexpr std::size_t few_streams = 128;
   // Room for every chain of the largest ring that one system call may serve.
   static constexpr std::size_t batch_chains = 64;
   static constexpr std::size_t batch_segments = 512;
   static constexpr std::size_t max_replies = 1024;
+  static constexpr std::size_t max_handing_over = 4096;
 
   // VhostUserDevice
   std::size_t queue_count() const override { return ring_count; }
@@ -55,9 +59,18 @@ class StreamDeviceCore final : public StreamDevice, private VhostUserDevice {
   void flush_refused();
   // Makes the socket pair and sends the host's end with the message.
   Status bridge(Stream& stream, const ControlMessage& message);
+  Status hand_over(const ControlMessage& message, UniqueFd hosts);
+  void hand_over_more();
   void host_event(Stream& stream, std::uint32_t events);
   Stream* find(std::uint64_t key);
-  Stream* add(StreamKey key);
+  // Nothing when there are too many of the kind.
+  Stream* add(StreamKey key, Stream::Kind kind);
+  std::size_t bound_of(Stream::Kind kind) const;
+  std::size_t& count_of(Stream::Kind kind) { return counts_[static_cast<std::size_t>(kind)]; }
+  // More room for what is used.
+  void grow_if_used(Stream& stream);
+  // Before it is destroyed.
+  void forget(const Stream& stream);
   void enqueue(Stream& stream);
   // After any of the four ends closed: says so to the side that does not know, and removes what is over.
   void settle(Stream& stream);
@@ -77,6 +90,7 @@ class StreamDeviceCore final : public StreamDevice, private VhostUserDevice {
   bool flush_batch();
   bool pass_guard(Stream& stream, std::size_t bytes);
   void refuse(const PacketHeader& header);
+  void report_full(std::uint32_t port);
   void announce_if_due(Stream& stream);
 
   // to_guest.cpp
@@ -104,7 +118,19 @@ class StreamDeviceCore final : public StreamDevice, private VhostUserDevice {
   std::unordered_map<std::uint64_t, std::unique_ptr<Stream>> streams_;
   // The guest is done with these, the host has not read everything yet.
   std::unordered_map<Stream*, std::unique_ptr<Stream>> orphans_;
+  std::size_t counts_[Stream::kinds] = {};  // of both
+  std::size_t large_ = 0;
+  std::size_t lingering_ = 0;
+  bool told_full_ = false;
+  bool was_many_ = false;  // streams, since memory was last given back
   std::uint32_t next_dial_port_;
+
+  // Host's ends of streams that its socket had no room for yet.
+  struct HandedOver {
+    ControlMessage message;
+    UniqueFd hosts;
+  };
+  std::deque<HandedOver> handing_over_;
 
   std::deque<std::uint64_t> ready_;   // keys of streams with something for the guest, served in turn
   std::deque<PacketHeader> replies_;  // resets for what is no stream (any more)

@@ -269,7 +269,7 @@ Status VhostUserBackEnd::reply_number(const MessageReader& message, std::uint64_
 
 Status VhostUserBackEnd::reply(const MessageReader& message, std::span<const std::byte> payload) {
   auto bytes = encode(message.header().request, version | flag_reply, payload);
-  auto sent = send_now(connection_.get(), bytes);
+  auto sent = send_message_now(connection_.get(), bytes, {});
   if (sent || sent.error().code != ErrorCode::unavailable) return sent;
   end({});
   return {};

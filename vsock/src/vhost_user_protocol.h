@@ -114,9 +114,8 @@ class MessageReader {
   std::vector<UniqueFd> descriptors_;
 };
 
+// Sent at once or not at all (send_message_now): replies are few and small, and who lets a socket fill with
+// them does not follow the protocol.
 std::vector<std::byte> encode(Request request, std::uint32_t flags, std::span<const std::byte> payload);
-// At once or not at all: replies are few and small, and who lets a socket fill with them does not follow the
-// protocol. unavailable: the other side is gone.
-Status send_now(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors = {});
 
 }  // namespace anchorhold::vsock::vhost_user

@@ -79,29 +79,6 @@ std::vector<std::byte> encode(Request request, std::uint32_t flags, std::span<co
   return bytes;
 }
 
-Status send_now(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors) {
-  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * max_passed_descriptors)] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (!descriptors.empty()) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
-  }
-  ssize_t sent = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (sent < 0 && (errno == EPIPE || errno == ECONNRESET))
-    return fail(ErrorCode::unavailable, "the other side of a vhost-user connection is gone");
-  if (sent != static_cast<ssize_t>(bytes.size()))
-    return fail_errno(sent < 0 ? errno : EMSGSIZE, "sending a vhost-user message");
-  return {};
-}
-
 std::string name(Request request) {
   switch (request) {
     case get_features:

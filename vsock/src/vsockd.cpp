@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstring>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <string_view>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -67,18 +68,20 @@ Result<int> seal_vsockd(const VsockdArguments& arguments) {
   policy.limits.push_back({RLIMIT_CORE, 0});
   policy.limits.push_back({RLIMIT_FSIZE, 0});
 #ifndef ANCHORHOLD_SANITIZED
-  policy.limits.push_back({RLIMIT_DATA, limits.max_streams * limits.stream_buffer + (64u << 20)});
+  policy.limits.push_back({RLIMIT_DATA, limits.buffers() + (64u << 20)});
 #endif
   rlimit descriptors{};
   if (getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return fail_errno(errno, "getrlimit");
   policy.limits.push_back(
-      {RLIMIT_NOFILE, std::min<std::uint64_t>(descriptors.rlim_max, 2 * limits.max_streams + 64)});
+      {RLIMIT_NOFILE, std::min<std::uint64_t>(descriptors.rlim_max, 2 * limits.streams() + 64)});
   auto report = ANCHORHOLD_TRY(seal(policy));
   return report.landlock_abi;
 }
 
 Status serve_vsock(const VsockdArguments& arguments, int landlock_version) {
   std::signal(SIGPIPE, SIG_IGN);
+  // Buffers of streams go back to the system when they are given up.
+  (void)mallopt(M_MMAP_THRESHOLD, 64 << 10);
   auto loop = ANCHORHOLD_TRY(EventLoop::create());
   ControlMessage sealed;
   sealed.type = ControlMessage::Type::sealed;

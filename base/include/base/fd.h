@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -52,6 +53,11 @@ struct ReceivedMessage {
 };
 // A message longer than the buffer, or with more descriptors than allowed, is an error (data_loss).
 Result<ReceivedMessage> receive_with_descriptors(int socket, std::span<std::byte> buffer);
+// The same two without waiting. Sending: resource_exhausted when the other side does not read; of a stream
+// socket the message goes whole or not at all, as far as it has room for it. Receiving: nothing when nothing
+// is there. Both: unavailable when the other side is gone.
+Status send_message_now(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors);
+Result<std::optional<ReceivedMessage>> receive_message_now(int socket, std::span<std::byte> buffer);
 
 // Whole buffers, over short writes, EINTR and EAGAIN (waits with poll).
 Status write_all(int fd, std::span<const std::byte> bytes);

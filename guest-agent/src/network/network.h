@@ -13,7 +13,8 @@ namespace anchorhold::guest {
 
 inline constexpr std::uint16_t proxy_port = 1080;
 inline constexpr std::uint16_t transparent_port = 1081;
-inline constexpr std::size_t max_connections = 8192;
+// More than the host takes, so that it is the one to say no, with its reason.
+inline constexpr std::size_t max_connections = 12'288;
 
 // Runs on a thread of its own until it is destroyed.
 class Network {

@@ -1,13 +1,11 @@
 #include "egress/control.h"
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sodium.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
@@ -67,68 +65,23 @@ Status send_control(int socket, const ControlMessage& message) {
   if (message.payload.size() > max_control_payload)
     return fail(ErrorCode::invalid_argument, "a control message is too long");
   std::string bytes = encode_control(message);
-  iovec part{bytes.data(), bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  if (int descriptor = message.descriptor.get(); descriptor >= 0) {
-    header.msg_control = control;
-    header.msg_controllen = sizeof control;
-    cmsghdr* rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
-  }
-  ssize_t sent;
-  while ((sent = sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL)) < 0 && errno == EINTR) {
-  }
-  int error = errno;
+  const int descriptor = message.descriptor.get();
+  auto sent = send_message_now(socket, std::as_bytes(std::span(bytes)),
+                               std::span(&descriptor, descriptor >= 0 ? 1 : 0));
   if (message.type == ControlType::secret) wipe(bytes);
-  if (sent >= 0) return {};
-  if (error == EAGAIN || error == ENOBUFS || error == ETOOMANYREFS)
-    return fail(ErrorCode::resource_exhausted, "the control socket is full");
-  if (error == EPIPE || error == ECONNRESET)
-    return fail(ErrorCode::unavailable, "the control socket is closed");
-  return fail_errno(error, "the control socket");
+  return sent;
 }
 
 Result<std::optional<ControlMessage>> receive_control(int socket) {
   // One byte more than the longest, so that a longer one is seen to be one.
   static thread_local std::vector<char> buffer(control_header_bytes + max_control_payload + 1);
-  iovec part{buffer.data(), buffer.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * max_passed_descriptors)];
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  header.msg_control = control;
-  header.msg_controllen = sizeof control;
-  ssize_t size;
-  while ((size = recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0) {
-    if (errno == EINTR) continue;
-    if (errno == EAGAIN) return std::nullopt;
-    if (errno == ECONNRESET) return fail(ErrorCode::unavailable, "the control socket is closed");
-    return fail_errno(errno, "the control socket");
-  }
-  std::vector<UniqueFd> descriptors;
-  for (cmsghdr* rights = CMSG_FIRSTHDR(&header); rights; rights = CMSG_NXTHDR(&header, rights)) {
-    if (rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) continue;
-    std::size_t count = (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int descriptor;
-      std::memcpy(&descriptor, CMSG_DATA(rights) + i * sizeof descriptor, sizeof descriptor);
-      descriptors.emplace_back(descriptor);
-    }
-  }
-  if (size == 0) return fail(ErrorCode::unavailable, "the control socket is closed");
-  if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || descriptors.size() > 1)
-    return fail(ErrorCode::data_loss, "a control message that is not ours");
-  auto message = parse_control({buffer.data(), static_cast<std::size_t>(size)});
-  if (message && message->type == ControlType::secret)
-    sodium_memzero(buffer.data(), static_cast<std::size_t>(size));
+  auto got = ANCHORHOLD_TRY(receive_message_now(socket, std::as_writable_bytes(std::span(buffer))));
+  if (!got) return std::nullopt;
+  if (got->descriptors.size() > 1) return fail(ErrorCode::data_loss, "a control message that is not ours");
+  auto message = parse_control({buffer.data(), got->size});
+  if (message && message->type == ControlType::secret) sodium_memzero(buffer.data(), got->size);
   if (!message) return fail(std::move(message).error());
-  if (!descriptors.empty()) message->descriptor = std::move(descriptors[0]);
+  if (!got->descriptors.empty()) message->descriptor = std::move(got->descriptors[0]);
   return std::optional(std::move(*message));
 }
 

@@ -72,5 +72,31 @@ TEST(Descriptors, TravelBetweenProcessesWithTheirMessage) {
   EXPECT_EQ(receive_with_descriptors(right.get(), small).error().code, ErrorCode::data_loss);
 }
 
+TEST(Descriptors, MessagesThatCannotBePassedAtOnceSaySo) {
+  auto [left, right] = *socket_pair(SOCK_SEQPACKET);
+  std::array<std::byte, 512> message{}, buffer;
+  auto nothing = receive_message_now(right.get(), buffer);
+  ASSERT_TRUE(nothing);
+  EXPECT_FALSE(*nothing);
+  const int fd = left.get();
+  std::size_t sent = 0;
+  Status status;
+  for (; (status = send_message_now(left.get(), message, {&fd, 1})); ++sent) ASSERT_LT(sent, 100'000u);
+  EXPECT_EQ(status.error().code, ErrorCode::resource_exhausted);
+  EXPECT_GT(sent, 0u);
+  for (std::size_t i = 0; i < sent; ++i) {
+    auto received = receive_message_now(right.get(), buffer);
+    ASSERT_TRUE(received && *received);
+    EXPECT_EQ((*received)->size, message.size());
+    EXPECT_EQ((*received)->descriptors.size(), 1u);
+  }
+  ASSERT_TRUE(send_message_now(left.get(), message, {}));
+  std::array<std::byte, 511> small;
+  EXPECT_EQ(receive_message_now(right.get(), small).error().code, ErrorCode::data_loss);
+  right.reset();
+  EXPECT_EQ(send_message_now(left.get(), message, {}).error().code, ErrorCode::unavailable);
+  EXPECT_EQ(receive_message_now(left.get(), buffer).error().code, ErrorCode::unavailable);
+}
+
 }  // namespace
 }  // namespace anchorhold

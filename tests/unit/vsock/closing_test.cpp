@@ -1,8 +1,12 @@
 // How streams end, and what a stream that stalls does to the others.
 #include <array>
+#include <fstream>
+#include <future>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include "fixture.h"
+#include "vsock/ports.h"
 
 namespace anchorhold::vsock::testing {
 namespace {
@@ -255,10 +259,26 @@ TEST_F(Closing, AThousandStreamsOneAfterAnother) {
   EXPECT_EQ(statistics->open_streams, 1u);
 }
 
-TEST_F(Closing, StreamsAreBoundedInNumber) {
+long resident_kib(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmRSS:")) return std::stol(line.substr(6));
+  return 0;
+}
+
+TEST_F(Closing, StreamsAreBoundedInNumberAndOneKindLeavesTheOthersAlone) {
+  constexpr std::uint32_t bound = 12'288;
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+  if (files.rlim_max < bound + 200)
+    GTEST_SKIP() << "a process may have " << files.rlim_max << " descriptors here";
+  listen(host_port::agent);
+  const long before = resident_kib(device_->pid());
   std::vector<UniqueFd> hosts;
   std::uint32_t refused_at = 0;
-  for (std::uint32_t i = 0; i < 1500 && refused_at == 0; ++i) {
+  for (std::uint32_t i = 0; i < bound + 100 && refused_at == 0; ++i) {
     auto pair = guest_dials(20000 + i, 2048);
     if (pair) {
       hosts.push_back(std::move(pair->host));
@@ -266,11 +286,84 @@ TEST_F(Closing, StreamsAreBoundedInNumber) {
       refused_at = i;
     }
   }
-  EXPECT_EQ(refused_at, 1024u);
+  EXPECT_EQ(refused_at, bound);
+#ifndef ANCHORHOLD_SANITIZED
+  EXPECT_LT((resident_kib(device_->pid()) - before) * 1024 / bound, 1024) << "bytes of an idle stream";
+#endif
+  EXPECT_FALSE(guest_dials(60000, 2048));
+  auto told = violated_.take();
+  ASSERT_TRUE(told);
+  EXPECT_THAT(*told, ::testing::HasSubstr("more streams at a time"));
+  EXPECT_TRUE(guest_dials(60001, host_port::agent));
+  EXPECT_TRUE(host_dials(7000));
   // One closes, one more fits.
   GuestStream first{*driver_, 20000, 2048};
   first.say(3);
-  EXPECT_TRUE(guest_dials(30000, 2048));
+  EXPECT_TRUE(guest_dials(60002, 2048));
+  // Of ports that carry calls there are few.
+  std::vector<Pair> calls;
+  while (calls.size() < 200) {
+    auto pair = guest_dials(61000 + static_cast<std::uint32_t>(calls.size()), host_port::agent);
+    if (!pair) break;
+    calls.push_back(std::move(*pair));
+  }
+  EXPECT_EQ(calls.size(), 64u);
+}
+
+TEST_F(Closing, StreamsThatTheHostTakesLateAreNotLost) {
+  // The device's thread of the host waits in the first one.
+  std::promise<void> go_on;
+  auto going = go_on.get_future().share();
+  constexpr std::uint32_t count = 1500;  // more than the control socket holds
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+  ASSERT_TRUE(device_->listen(2049, [this, going](UniqueFd stream) {
+    going.wait();
+    accepted_.put(std::move(stream));
+  }));
+  std::vector<GuestStream> guests;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    guests.push_back({*driver_, 20000 + i, 2049});
+    guests.back().say(1);
+    ASSERT_TRUE(guests.back().pump([&] { return guests.back().established || guests.back().reset; }));
+    ASSERT_TRUE(guests.back().established) << i;
+    guests.back().write(bytes_of(std::to_string(i)));
+  }
+  go_on.set_value();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    auto host = accepted_.take();
+    ASSERT_TRUE(host) << i;
+    const std::string text = std::to_string(i);
+    ASSERT_EQ(read_text(host->get(), text.size()), text);
+  }
+}
+
+TEST_F(Closing, ManyStreamsThatNobodyReadsHoldTheirShareAndNoMore) {
+  constexpr std::uint32_t count = 1500;  // more than there are large buffers
+  std::vector<Pair> pairs;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    auto pair = guest_dials(20000 + i, 2048);
+    ASSERT_TRUE(pair);
+    pairs.push_back(std::move(*pair));
+  }
+  std::vector<std::byte> block(GuestDriver::payload_limit);
+  std::size_t few = 0, most = 0;
+  for (Pair& pair : pairs) {
+    const std::size_t total = fill_up(pair.guest);
+    ASSERT_GT(total, 0u);
+    if (total < 128u << 10) ++few;
+    most = std::max(most, total);
+  }
+  EXPECT_GE(most, 256u << 10);
+  EXPECT_EQ(few, count - 1024);
+  // A large buffer that is given up serves another.
+  pairs.front().host.reset();
+  ASSERT_TRUE(pairs.front().guest.pump([&] { return pairs.front().guest.reset; }));
+  auto next = guest_dials(60000, 2048);
+  ASSERT_TRUE(next);
+  EXPECT_GE(fill_up(next->guest), 256u << 10);
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ class WithDevice : public ::testing::Test {
     folder_.emplace(std::move(*folder));
     VsockDeviceCallbacks callbacks;
     callbacks.refused = [this](std::uint32_t port, std::uint64_t times) { refused_.put({port, times}); };
+    callbacks.violated = [this](std::uint32_t, std::string what) { violated_.put(std::move(what)); };
     callbacks.ended = [this](Error cause) { ended_.put(std::move(cause)); };
     auto device = start_device(folder_->path() / "v", std::move(callbacks));
     ASSERT_TRUE(device) << device.error().message;
@@ -86,6 +87,22 @@ class WithDevice : public ::testing::Test {
     if (!host) return std::nullopt;
     return Pair{std::move(stream), std::move(*host)};
   }
+  // The same the other way.
+  std::optional<Pair> host_dials(std::uint32_t guest_port) {
+    Mailbox<UniqueFd> streams;
+    device_->dial(guest_port, patience,
+                  [&](Result<UniqueFd> stream) { streams.put(stream ? std::move(*stream) : UniqueFd()); });
+    std::optional<GuestStream> guest;
+    while (auto next = driver_->receive()) {
+      if (next->packet.operation != 1 || next->packet.destination_port != guest_port) continue;
+      guest.emplace(GuestStream{*driver_, guest_port, next->packet.source_port});
+      guest->handle(*next);
+      break;
+    }
+    auto host = streams.take();
+    if (!guest || !host || !*host) return std::nullopt;
+    return Pair{std::move(*guest), std::move(*host)};
+  }
   std::string cause() {
     auto error = ended_.take();
     return error ? error->message : "the device did not end";
@@ -94,6 +111,7 @@ class WithDevice : public ::testing::Test {
   std::optional<TemporaryDirectory> folder_;
   Mailbox<UniqueFd> accepted_;
   Mailbox<std::pair<std::uint32_t, std::uint64_t>> refused_;
+  Mailbox<std::string> violated_;
   Mailbox<Error> ended_;
   std::unique_ptr<VsockDevice> device_;
   std::unique_ptr<FrontEnd> front_end_;
