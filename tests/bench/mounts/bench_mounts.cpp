@@ -288,6 +288,7 @@ class Figures {
                  middle(what, "ours"), middle(what, "theirs"), median(ratios), each, middle(what, "unkept"),
                  costs, middle(what, "native"));
     }
+    std::fflush(stdout);  // what is left to do is to remove the folders
   }
 
  private:
