@@ -106,8 +106,8 @@ TaskRun::Step TaskRun::ask_model() {
   if (messages_.back().role == Role::user)
     if (auto news = ANCHORHOLD_TRY(store_.take_new_folders())) messages_.push_back(std::move(*news));
   TurnRequest whole;
-  whole.system =
-      system_prompt(store_.spec().grants, store_.spec().limits, static_cast<bool>(parts_.ask_user));
+  whole.system = system_prompt(store_.spec().grants, parts_.web ? parts_.web->reach() : NetworkReach{},
+                               store_.spec().limits, static_cast<bool>(parts_.ask_user));
   whole.messages = messages_;
   for (const auto& tool : tools_) whole.tools.push_back(tool->spec());
   auto fitting = fit(whole, totals_.shortened_through, input_budget(parts_.provider.limits()), estimate_);

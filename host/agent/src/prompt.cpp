@@ -36,10 +36,20 @@ std::string folders(const Grants& grants) {
          "repository tracks as deleted; it is not: stage files by their names, and never such a deletion.\n";
 }
 
-std::string network(const Grants& grants) {
-  if (grants.network_hosts.empty())
-    return "The workspace has no network: nothing can be downloaded or installed from outside.\n";
-  return fmt::format("The workspace reaches these hosts only: {}.\n", fmt::join(grants.network_hosts, ", "));
+std::string network(const NetworkReach& reach) {
+  if (reach.hosts.empty() && reach.more == 0)
+    return reach.asks
+               ? "Whatever the workspace or fetch_url wants to reach on the network, the person is asked "
+                 "about first, and may refuse.\n"
+               : "The workspace has no network: nothing can be downloaded or installed from outside.\n";
+  std::string hosts = clean_utf8(fmt::format("{}", fmt::join(reach.hosts, ", ")));
+  if (reach.more > 0) hosts += fmt::format(", and {} more", grouped(reach.more));
+  return reach.asks
+             ? fmt::format(
+                   "The workspace and fetch_url reach these hosts: {}. About any other the person "
+                   "is asked first, and may refuse.\n",
+                   hosts)
+             : fmt::format("The workspace and fetch_url reach these hosts and no others: {}.\n", hosts);
 }
 
 std::string machine(const Grants& grants) {
@@ -69,13 +79,14 @@ std::string new_folders_text(const std::vector<FolderGrant>& folders) {
   return text;
 }
 
-std::string system_prompt(const Grants& grants, const Limits& limits, bool attended) {
+std::string system_prompt(const Grants& grants, const NetworkReach& reach, const Limits& limits,
+                          bool attended) {
   std::string text =
       "You carry out a task for a person with the tools you are given. The person may not be able to judge "
       "commands or code: "
       "work carefully, check your results, and say in plain words what you did.\n\n";
   text += folders(grants);
-  text += network(grants);
+  text += network(reach);
   text += machine(grants);
   text +=
       "These boundaries are enforced from outside; a refusal is final and not a fault to work around. What "

@@ -13,9 +13,11 @@ Json to_json(const Grants& grants) {
                      {"files", limits.files},
                      {"refuse_escaping_symlinks", limits.refuse_escaping_symlinks}};
   if (limits.bulk_changes) folder_limits["bulk_changes"] = *limits.bulk_changes;
-  return {{"folders", std::move(folders)},         {"folder_limits", std::move(folder_limits)},
-          {"network_hosts", grants.network_hosts}, {"cpus", grants.cpus},
-          {"memory", grants.memory.bytes},         {"image", grants.image}};
+  return {{"folders", std::move(folders)},
+          {"folder_limits", std::move(folder_limits)},
+          {"cpus", grants.cpus},
+          {"memory", grants.memory.bytes},
+          {"image", grants.image}};
 }
 
 Grants grants_from(const Json& json) {
@@ -30,9 +32,6 @@ Grants grants_from(const Json& json) {
     grants.folder_limits.bytes_written = ByteSize{uint_or(limits, "bytes_written")};
     grants.folder_limits.files = uint_or(limits, "files");
     grants.folder_limits.refuse_escaping_symlinks = bool_or(limits, "refuse_escaping_symlinks");
-  }
-  for (const Json& host : member(json, "network_hosts")) {
-    if (host.is_string()) grants.network_hosts.push_back(host.get<std::string>());
   }
   grants.cpus = static_cast<std::uint32_t>(uint_or(json, "cpus"));
   grants.memory = ByteSize{uint_or(json, "memory")};

@@ -270,16 +270,42 @@ TEST_F(LoopTest, every_call_is_an_event_before_it_runs_and_none_runs_without) {
 }
 
 TEST_F(LoopTest, the_prompt_states_the_grants_that_are_in_force) {
-  std::string closed = system_prompt(spec_.grants, spec_.limits, false);
+  std::string closed = system_prompt(spec_.grants, {}, spec_.limits, false);
   EXPECT_THAT(closed, AllOf(HasSubstr("/mnt/report (the person knows it as /home/a/report): read and write"),
                             HasSubstr("/mnt/source (the person knows it as /home/a/source): read only"),
                             HasSubstr("has no network"), HasSubstr("Nobody is there")));
   Grants open = spec_.grants;
   open.folders.clear();
-  open.network_hosts = {"pypi.example:443"};
-  std::string other = system_prompt(open, spec_.limits, true);
-  EXPECT_THAT(other, AllOf(HasSubstr("No folder"), HasSubstr("pypi.example:443"), HasSubstr("ask_user"),
-                           Not(HasSubstr("/mnt/report"))));
+  NetworkReach some{{"pypi.example:443", "x.example:443"}, 0, false};
+  std::string other = system_prompt(open, some, spec_.limits, true);
+  EXPECT_THAT(other,
+              AllOf(HasSubstr("No folder"), HasSubstr("and no others: pypi.example:443, x.example:443."),
+                    HasSubstr("ask_user"), Not(HasSubstr("/mnt/report")), Not(HasSubstr("no network"))));
+  some.asks = true;
+  some.more = 3;
+  EXPECT_THAT(system_prompt(open, some, spec_.limits, true),
+              AllOf(HasSubstr("x.example:443, and 3 more. About any other the person is asked"),
+                    Not(HasSubstr("no others"))));
+  EXPECT_THAT(system_prompt(open, {{}, 0, true}, spec_.limits, true),
+              AllOf(HasSubstr("the person is asked"), Not(HasSubstr("no network"))));
+}
+
+TEST_F(LoopTest, the_prompt_says_what_the_network_reaches_now) {
+  struct Web : WebAccess {
+    NetworkReach reach() const override { return now; }
+    Result<WebPage> fetch(const std::string&, std::stop_token) override {
+      return fail(ErrorCode::permission_denied, "refused");
+    }
+    NetworkReach now;
+  } web;
+  web_ = &web;
+  FixedProvider provider({tool_turn({{"shell", R"({"command":"print x"})"}}), text_turn("done")});
+  // The rules change while the model answers.
+  provider.on_stream = [&] { web.now = {{"late.example:443"}, 0, false}; };
+  EXPECT_EQ(run(provider).end, TaskEnd::completed);
+  ASSERT_THAT(provider.requests, SizeIs(2));
+  EXPECT_THAT(provider.requests[0].system, HasSubstr("has no network"));
+  EXPECT_THAT(provider.requests[1].system, HasSubstr("late.example:443"));
 }
 
 TEST_F(LoopTest, a_folder_granted_meanwhile_is_told_before_the_next_turn_and_stays) {

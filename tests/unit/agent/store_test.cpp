@@ -23,7 +23,6 @@ class StoreTest : public testing::Test {
     made.grants.folders = {{"/home/a", "/mnt/a", FolderMode::read_write},
                            {"/home/b", "/mnt/b", FolderMode::read_write_no_delete}};
     made.grants.folder_limits = {0u, ByteSize::mib(5), 7, true};
-    made.grants.network_hosts = {"x:443"};
     made.grants.cpus = 2;
     made.grants.memory = ByteSize::gib(1);
     made.grants.image = "base";
@@ -52,7 +51,6 @@ TEST_F(StoreTest, what_a_task_was_made_of_comes_back) {
   EXPECT_EQ(back.grants.folder_limits.bytes_written, ByteSize::mib(5));
   EXPECT_EQ(back.grants.folder_limits.files, 7u);
   EXPECT_TRUE(back.grants.folder_limits.refuse_escaping_symlinks);
-  EXPECT_THAT(back.grants.network_hosts, ElementsAre("x:443"));
   EXPECT_EQ(back.grants.memory, ByteSize::gib(1));
   EXPECT_EQ(back.limits.turns, 7u);
   EXPECT_EQ(back.limits.wall_time, std::chrono::minutes(3));

@@ -97,6 +97,7 @@ TEST_F(ToolsTest, list) {
 
 class FakeWeb : public WebAccess {
  public:
+  NetworkReach reach() const override { return {{"a.example:443"}, 0, false}; }
   Result<WebPage> fetch(const std::string& url, std::stop_token) override {
     if (url == "https://denied.example/")
       return fail(ErrorCode::permission_denied, "no rule names denied.example:443");

@@ -43,14 +43,14 @@ struct FolderLimits {
   bool refuse_escaping_symlinks = false;
 };
 
-// The real boundaries, as they are in force: the system prompt is written from this and from nothing else.
+// The real boundaries, as they are in force: the system prompt is written from this, and from what the
+// network reaches at that moment, and from nothing else.
 struct Grants {
   std::vector<FolderGrant> folders;
   FolderLimits folder_limits;
-  std::vector<std::string> network_hosts;  // "example.org:443"; empty: no network at all
-  std::uint32_t cpus = 0;                  // 0: not known
-  ByteSize memory;                         // 0: not known
-  std::string image;                       // the guest image's name
+  std::uint32_t cpus = 0;  // 0: not known
+  ByteSize memory;         // 0: not known
+  std::string image;       // the guest image's name
 };
 
 struct Limits {
@@ -160,7 +160,7 @@ struct TaskParts {
   // shell tool.
   WarmUp warm_up = WarmUp::at_start;
   events::EventSink* events = nullptr;  // tool calls and model calls are recorded here; none: nowhere
-  WebAccess* web = nullptr;             // none: fetch_url says that there is no network
+  WebAccess* web = nullptr;             // none: there is no network, and the model is told so
 };
 
 class StoredTask;  // agent/task_store.h
@@ -173,6 +173,7 @@ Result<TaskOutcome> run_task(StoredTask& task, const TaskParts& parts, std::stop
 // What the model is told when these were granted while it works; pure.
 std::string new_folders_text(const std::vector<FolderGrant>& folders);
 // The system prompt for these grants; pure. `attended`: somebody can answer ask_user.
-std::string system_prompt(const Grants& grants, const Limits& limits, bool attended);
+std::string system_prompt(const Grants& grants, const NetworkReach& network, const Limits& limits,
+                          bool attended);
 
 }  // namespace anchorhold::agent

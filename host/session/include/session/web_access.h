@@ -7,10 +7,14 @@
 
 namespace anchorhold::session {
 
+// What these rules let a session reach, in words for the model; pure.
+agent::NetworkReach reach_of(const policy::EgressPolicy& rules, policy::Person person);
+
 class SessionWeb : public agent::WebAccess {
  public:
   // The session outlives it.
   explicit SessionWeb(Session& session) : session_(session) {}
+  agent::NetworkReach reach() const override;
   Result<agent::WebPage> fetch(const std::string& url, std::stop_token stop) override;
 
  private:
