@@ -3,6 +3,7 @@
 #include <set>
 
 #include "hypervisor/hypervisor.h"
+#include "hypervisor/memory.h"
 
 namespace anchorhold::hypervisor {
 namespace {
@@ -83,6 +84,17 @@ Status check_kernel_words(const std::vector<std::string>& words) {
 
 }  // namespace
 
+Status validate_memory(ByteSize memory) {
+  if (memory < min_memory || memory > max_memory)
+    return invalid(fmt::format("{} of memory are not possible ({} to {})", to_string(memory),
+                               to_string(min_memory), to_string(max_memory)),
+                   "give the guest more or less memory, such as 2G");
+  if (memory.bytes % ByteSize::mib(1).bytes != 0)
+    return invalid(fmt::format("the memory of {} bytes is not a whole number of MiB", memory.bytes),
+                   "give a whole number of mebibytes, such as 2048M");
+  return {};
+}
+
 Status validate(const MachineSpec& spec) {
   ANCHORHOLD_CHECK(check_id(spec.id));
   ANCHORHOLD_CHECK(check_path("kernel", spec.kernel, max_path_length));
@@ -94,13 +106,7 @@ Status validate(const MachineSpec& spec) {
   if (spec.vcpus < 1 || spec.vcpus > max_vcpus)
     return invalid(fmt::format("{} processors are not possible (1 to {})", spec.vcpus, max_vcpus),
                    fmt::format("give the guest 1 to {} processors", max_vcpus));
-  if (spec.memory < min_memory || spec.memory > max_memory)
-    return invalid(fmt::format("{} of memory are not possible ({} to {})", to_string(spec.memory),
-                               to_string(min_memory), to_string(max_memory)),
-                   "give the guest more or less memory, such as 2G");
-  if (spec.memory.bytes % ByteSize::mib(1).bytes != 0)
-    return invalid(fmt::format("the memory of {} bytes is not a whole number of MiB", spec.memory.bytes),
-                   "give a whole number of mebibytes, such as 2048M");
+  ANCHORHOLD_CHECK(validate_memory(spec.memory));
   if (!spec.vsock_socket.empty())
     ANCHORHOLD_CHECK(check_path("vsock socket", spec.vsock_socket, max_socket_path_length));
   ANCHORHOLD_CHECK(check_shares(spec.shares));

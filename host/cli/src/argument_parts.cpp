@@ -21,12 +21,15 @@ constexpr std::array grant_options{
 
 }  // namespace
 
-CLI::Validator duration_validator(std::optional<std::chrono::milliseconds>& into) {
+CLI::Validator limit_validator(std::optional<std::chrono::milliseconds>& into) {
   return CLI::Validator(
-      [&into](std::string& text) {
+      [&into](std::string& text) -> std::string {
         auto parsed = parse_duration(text);
-        if (parsed) into = *parsed;
-        return parsed ? std::string() : parsed.error().message;
+        if (!parsed) return parsed.error().message;
+        if (parsed->count() == 0) return "must be more than no time; leave it out for no limit";
+        if (*parsed > longest_time) return fmt::format("'{}' is more than ten years", text);
+        into = *parsed;
+        return {};
       },
       "");
 }

@@ -15,7 +15,10 @@ namespace anchorhold::cli {
 inline constexpr const char* wait_for_answers_text =
     "Ask also without a terminal; to be answered with: anchorhold egress answer";
 
-CLI::Validator duration_validator(std::optional<std::chrono::milliseconds>& into);
+// Longer times do not fit the clocks, which count nanoseconds.
+inline constexpr std::chrono::milliseconds longest_time = std::chrono::hours(24 * 3653);
+// A limit of no time would end what it limits before it begins.
+CLI::Validator limit_validator(std::optional<std::chrono::milliseconds>& into);
 void add_json(CLI::App* command, bool& json);
 // A command of a command, with --json.
 CLI::App* add_action(CLI::App* parent, const char* name, const char* text, bool& json);

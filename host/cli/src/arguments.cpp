@@ -8,6 +8,7 @@
 #include "argument_parts.h"
 #include "credential_arguments.h"
 #include "egress_arguments.h"
+#include "hypervisor/memory.h"
 #include "policy/configuration.h"
 #include "session_arguments.h"
 
@@ -86,6 +87,8 @@ void Parser::add_guest_options(CLI::App* command, GuestArguments& into) {
           [&into](const std::string& text) {
             auto size = parse_size(text);
             if (!size) throw CLI::ValidationError("--memory", size.error().message);
+            if (auto good = hypervisor::validate_memory(*size); !good)
+              throw CLI::ValidationError("--memory", good.error().message);
             into.memory = *size;
           },
           "Memory of the guest, such as 512M or 4G")
@@ -149,7 +152,7 @@ void Parser::add_run() {
       ->type_name("TIME")
       ->expected(1)
       ->description("End the command after this time (exit status 124), such as 90s or 5m")
-      ->check(duration_validator(run_.timeout));
+      ->check(limit_validator(run_.timeout));
   command->add_option("--env", environment_, "A variable for the command")
       ->type_name("K=V")
       ->allow_extra_args(false);
@@ -181,7 +184,7 @@ void Parser::add_task() {
       ->type_name("TIME")
       ->expected(1)
       ->description("Longest time the task may run, such as 30m")
-      ->check(duration_validator(task_.max_time));
+      ->check(limit_validator(task_.max_time));
   add_json(command);
 }
 
@@ -304,14 +307,14 @@ Result<events::Head> parse_head(const std::string& text) {
 }
 
 Status Parser::finish_events() {
-  auto* command = app_.get_subcommand("events");
+  const auto* command = deepest(&app_);
   events_.filter.at_least = severity_ == "error"  ? events::Severity::error
                             : severity_ == "warn" ? events::Severity::warn
                                                   : events::Severity::info;
   if (!since_.empty()) {
     auto age = parse_duration(since_);
     if (!age) return usage_error("--since: " + age.error().message, command);
-    events_.filter.since = std::chrono::system_clock::now() - *age;
+    events_.filter.since = std::chrono::system_clock::now() - std::min(*age, longest_time);
   }
   if (!head_.empty()) {
     auto head = parse_head(head_);

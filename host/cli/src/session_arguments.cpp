@@ -32,7 +32,7 @@ void add_sessions_command(CLI::App& app, SessionsCommand& into, bool& json) {
       ->type_name("TIME")
       ->expected(1)
       ->description("Longest time the task may run, what it ran before included")
-      ->check(duration_validator(into.max_time));
+      ->check(limit_validator(into.max_time));
   resume->add_flag("--wait-for-answers", into.wait_for_answers, wait_for_answers_text);
   resume->add_option("--base-url", into.base_url, "Where the model is served now")->type_name("URL");
   resume->add_option("--key-file", into.key_file, "A file that holds the key of the model")

@@ -216,6 +216,10 @@ TEST(Arguments, SessionsEventsImages) {
   EXPECT_EQ(list.filter.newest, 3u);
   EXPECT_TRUE(list.filter.since);
   EXPECT_EQ(command<EventsCommand>({"events", "follow"}).action, Events::follow);
+  // Longer ago than the clock can say.
+  auto ever = command<EventsCommand>({"events", "list", "--since", "100000000d"}).filter.since;
+  EXPECT_LT(ever.value(), std::chrono::system_clock::now() - std::chrono::hours(24 * 3600));
+  EXPECT_GT(ever.value(), std::chrono::system_clock::time_point());
   std::string hash(64, 'a');
   auto verify = command<EventsCommand>({"events", "verify", "--head", "12:" + hash});
   ASSERT_TRUE(verify.head);
@@ -248,7 +252,15 @@ TEST(Arguments, FaultsSayWhatAndWhereToLook) {
       {{"run", "--cpus", "65", "--", "x"}, "65", "anchorhold run --help"},
       {{"run", "--cpus", "-1", "--", "x"}, "-1", "anchorhold run --help"},
       {{"run", "--memory", "5Q", "--", "x"}, "5Q", "anchorhold run --help"},
+      {{"run", "--memory", "0", "--", "x"}, "not possible", "anchorhold run --help"},
+      {{"run", "--memory", "1", "--", "x"}, "not possible", "anchorhold run --help"},
+      {{"run", "--memory", "100000001", "--", "x"}, "whole number", "anchorhold run --help"},
+      {{"task", "x", "--memory", "100T"}, "not possible", "anchorhold task --help"},
       {{"run", "--timeout", "-3s", "--", "x"}, "-3s", "anchorhold run --help"},
+      {{"run", "--timeout", "0", "--", "x"}, "no limit", "anchorhold run --help"},
+      {{"run", "--timeout", "200000d", "--", "x"}, "ten years", "anchorhold run --help"},
+      {{"task", "x", "--max-time", "0s"}, "no limit", "anchorhold task --help"},
+      {{"sessions", "resume", "abc", "--max-time", "0ms"}, "no limit", "anchorhold sessions resume --help"},
       {{"run", "--env", "A", "--", "x"}, "'A'", "anchorhold run --help"},
       {{"task"}, "needs a wish", "anchorhold task --help"},
       {{"task", "x", "--file", "y"}, "--file", "anchorhold task --help"},
@@ -263,9 +275,11 @@ TEST(Arguments, FaultsSayWhatAndWhereToLook) {
       {{"sessions", "resume", "abc", "--max-turns", "0"}, "0", "anchorhold sessions resume --help"},
       {{"sessions", "explode"}, "explode", "anchorhold sessions --help"},
       {{"events", "list", "--severity", "terrible"}, "terrible", "anchorhold events list --help"},
-      {{"events", "list", "--since", "yesterday"}, "yesterday", "anchorhold events --help"},
-      {{"events", "verify", "--head", "1:xyz"}, "1:xyz", "anchorhold events --help"},
-      {{"events", "verify", "--head", "0:" + std::string(64, 'a')}, "--head", "anchorhold events --help"},
+      {{"events", "list", "--since", "yesterday"}, "yesterday", "anchorhold events list --help"},
+      {{"events", "verify", "--head", "1:xyz"}, "1:xyz", "anchorhold events verify --help"},
+      {{"events", "verify", "--head", "0:" + std::string(64, 'a')},
+       "--head",
+       "anchorhold events verify --help"},
       {{"image", "rm"}, "name", "anchorhold image rm --help"},
   };
   for (const auto& fault : faults) {
