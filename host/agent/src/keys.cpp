@@ -58,23 +58,30 @@ Secret environment_key(const std::string& variable) {
   return value ? Secret(trimmed(value)) : Secret();
 }
 
-Result<FileKey> read_key_file(const std::filesystem::path& file) {
+Result<Secret> read_key_file(const std::filesystem::path& file) {
   auto text = read_file(file, max_key_file_bytes);
-  if (!text) return fail(with_context(text.error(), "reading the key file"));
-  FileKey result{Secret(trimmed(text->c_str())), {}};
+  if (!text) {
+    auto error = with_context(text.error(), "reading the key file");
+    error.hint = "--key-file names a file that contains the key and nothing else.";
+    return fail(std::move(error));
+  }
+  Secret result(trimmed(text->c_str()));
   wipe(*text);
   auto printable = [](char c) { return c > 0x20 && c < 0x7f; };
-  std::string_view key = result.key.expose();
+  std::string_view key = result.expose();
   if (key.empty())
     return fail(ErrorCode::invalid_argument, fmt::format("the key file {} is empty", file.string()));
   if (!std::all_of(key.begin(), key.end(), printable))
     return fail(ErrorCode::invalid_argument,
                 fmt::format("the key file {} does not hold one line with a key", file.string()),
                 "It must contain the key and nothing else.");
-  struct stat info;
-  if (stat(file.c_str(), &info) == 0 && (info.st_mode & (S_IRGRP | S_IROTH)) != 0)
-    result.warning = fmt::format("other users can read the key file {}: chmod 600 it", file.string());
   return result;
+}
+
+std::string key_file_warning(const std::filesystem::path& file) {
+  struct stat info;
+  if (file.empty() || stat(file.c_str(), &info) != 0 || (info.st_mode & (S_IRGRP | S_IROTH)) == 0) return {};
+  return fmt::format("other users can read the key file {}: chmod 600 it", file.string());
 }
 
 }  // namespace anchorhold::agent

@@ -4,7 +4,6 @@
 
 #include "agent/keys.h"
 #include "anthropic.h"
-#include "base/log.h"
 #include "openai.h"
 #include "scripted.h"
 
@@ -20,13 +19,12 @@ Result<Secret> key_for(const ProviderSpec& spec, const std::string& variable) {
     open_network = url.scheme == "http" && !is_loopback(url.host);
   }
   if (!spec.key_file.empty()) {
-    auto file = ANCHORHOLD_TRY(read_key_file(spec.key_file));
+    auto key = ANCHORHOLD_TRY(read_key_file(spec.key_file));
     if (open_network)
       return fail(ErrorCode::failed_precondition,
                   fmt::format("the key would travel to {} unencrypted", spec.base_url),
                   "Use https, or leave out the key file.");
-    if (!file.warning.empty()) log_warning(file.warning);
-    return std::move(file.key);
+    return key;
   }
   Secret key = open_network ? Secret() : environment_key(variable);
   if (key.empty() && spec.base_url.empty())

@@ -58,20 +58,28 @@ void report(const Block& block, TurnObserver& observer) {
 
 Result<std::unique_ptr<ScriptedProvider>> ScriptedProvider::load(const std::filesystem::path& file) {
   auto text = read_file(file, max_script_bytes);
-  if (!text) return fail(with_context(text.error(), "reading the script"));
+  if (!text) {
+    auto error = with_context(text.error(), "reading the script");
+    error.hint = "scripted:FILE names a file that begins with {\"turns\": [";
+    return fail(std::move(error));
+  }
   return parse(*text, file.filename().string());
 }
 
 Result<std::unique_ptr<ScriptedProvider>> ScriptedProvider::parse(std::string_view text, std::string name) {
   auto json = parse_json(text, max_script_bytes);
-  if (!json) return fail(with_context(json.error(), fmt::format("the script {}", name)));
+  constexpr const char* form = R"(write {"turns": [{"content": [{"type": "text", "text": "…"}]}]})";
+  auto faulty = [&](Error error) {
+    error = with_context(std::move(error), fmt::format("the script {}", name));
+    error.hint = form;
+    return fail(std::move(error));
+  };
+  if (!json) return faulty(json.error());
   const Json& turns = member(*json, "turns");
   if (!turns.is_array())
-    return fail(ErrorCode::invalid_argument, fmt::format("the script {} has no array \"turns\"", name),
-                R"(write {"turns": [{"content": [{"type": "text", "text": "…"}]}]})");
+    return fail(ErrorCode::invalid_argument, fmt::format("the script {} has no array \"turns\"", name), form);
   for (std::size_t i = 0; i < turns.size(); ++i) {
-    if (auto good = check_turn(turns[i], i + 1); !good)
-      return fail(with_context(good.error(), fmt::format("the script {}", name)));
+    if (auto good = check_turn(turns[i], i + 1); !good) return faulty(good.error());
   }
   return std::unique_ptr<ScriptedProvider>(new ScriptedProvider(turns, std::move(name)));
 }

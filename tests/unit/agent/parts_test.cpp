@@ -194,14 +194,15 @@ class Keys : public testing::Test {
 TEST_F(Keys, a_key_file_is_one_trimmed_line) {
   auto good = read_key_file(file("  sk-abc\n"));
   ASSERT_TRUE(good) << good.error().message;
-  EXPECT_EQ(good->key.expose(), "sk-abc");
-  EXPECT_EQ(good->warning, "");
+  EXPECT_EQ(good->expose(), "sk-abc");
+  EXPECT_EQ(key_file_warning(file("sk-abc")), "");
+  EXPECT_EQ(key_file_warning({}), "");
   for (const char* bad : {"", "\n \n", "two\nlines", "sp ace", "k\xc3\xa9y", "a\x01"}) {
     auto refused = read_key_file(file(bad));
     ASSERT_FALSE(refused) << bad;
     EXPECT_THAT(refused.error().message, Not(HasSubstr("two")));
   }
-  EXPECT_THAT(read_key_file(file("sk-abc", 0644))->warning, HasSubstr("chmod 600"));
+  EXPECT_THAT(key_file_warning(file("sk-abc", 0644)), HasSubstr("chmod 600"));
   EXPECT_FALSE(read_key_file(file(std::string(20 << 10, 'k'))));
   EXPECT_FALSE(read_key_file(directory_.path()));
   EXPECT_FALSE(read_key_file(directory_.path() / "absent"));

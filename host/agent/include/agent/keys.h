@@ -16,11 +16,9 @@ void withdraw_keys_from_environment();
 // The key withdrawn before or still in the environment; empty when there is none.
 Secret environment_key(const std::string& variable);
 
-struct FileKey {
-  Secret key;
-  std::string warning;  // not empty: others can read the file
-};
 // A regular file of at most 16 KiB whose trimmed content is one line of printable ASCII.
-Result<FileKey> read_key_file(const std::filesystem::path& file);
+Result<Secret> read_key_file(const std::filesystem::path& file);
+// What a person should be told about the file: that others can read it. Empty: nothing.
+std::string key_file_warning(const std::filesystem::path& file);
 
 }  // namespace anchorhold::agent
