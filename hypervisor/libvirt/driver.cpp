@@ -82,7 +82,13 @@ Status Driver::connect(const LibvirtOptions& options) {
   }
   socket_folder_ = folder_ ? folder_->path() / "c" : runtime;
   connection_ = virConnectOpen(uri.c_str());
-  if (!connection_) return fail(last_libvirt_error(fmt::format("connecting to {}", uri)));
+  if (!connection_) {
+    auto error = last_libvirt_error(fmt::format("connecting to {}", uri));
+    if (error.hint.empty() && !folder_)
+      error.hint =
+          "start the libvirt daemon of that address, or leave --hypervisor out: the embedded one needs none";
+    return fail(std::move(error));
+  }
   unsigned long library = 0, qemu = 0;
   virGetVersion(&library, nullptr, nullptr);
   virConnectGetVersion(connection_, &qemu);

@@ -13,8 +13,15 @@ constexpr ByteSize least_space = ByteSize::mib(64);
 Check passed(std::string name, std::string what) {
   return {std::move(name), CheckStatus::ok, std::move(what), ""};
 }
+// What fails has a fix: the error's own, or what usually helps.
 Check failed(std::string name, const Error& error) {
-  return {std::move(name), CheckStatus::fail, error.message, error.hint};
+  std::string fix = error.hint;
+  if (fix.empty() && error.code == ErrorCode::resource_exhausted) fix = "make room: df -h, free -h";
+  if (fix.empty() && error.code == ErrorCode::permission_denied)
+    fix = "see whose it is and who may use it: ls -ld PATH";
+  if (fix.empty())
+    fix = "sudo apt-get install --reinstall qemu-system-x86 libvirt0 libvirt-daemon-driver-qemu";
+  return {std::move(name), CheckStatus::fail, error.message, std::move(fix)};
 }
 
 Check judge_qemu(const DoctorFacts& facts) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -63,7 +64,19 @@ Console::Console(Form form, bool verbose) : form_(form), verbose_(verbose), live
 
 void Console::write(int fd, std::string_view bytes) {
   auto status = write_all(fd, std::as_bytes(std::span(bytes.data(), bytes.size())));
-  if (!status && fd == STDOUT_FILENO) broken_ = true;
+  if (status || fd != STDOUT_FILENO || broken_) return;
+  why_broken_ = std::move(status).error();
+  broken_ = true;
+}
+
+int Console::unsaid() {
+  return unsaid(why_broken_);
+}
+
+int Console::unsaid(const Error& why) {
+  if (why.code == ErrorCode::unavailable) return 128 + SIGPIPE;
+  error({why.code, "the output could not be written: " + why.message, {}});
+  return exit_status::own_failure;
 }
 
 void Console::clear_progress() {
@@ -101,12 +114,12 @@ void Console::detail(std::string_view text) {
 }
 
 void Console::error(const Error& error) {
-  object(Json{
-      {"type", "error"}, {"code", to_string(error.code)}, {"message", error.message}, {"to_do", error.hint}});
+  object(Json{{"type", "error"},
+              {"code", to_string(error.code)},
+              {"message", error.message},
+              {"to_do", advice(error)}});
   note("error: " + one_line(error.message, 2000));
-  note("to do: " + (error.hint.empty() ? std::string(verbose_ ? "look at: anchorhold events list --limit 20"
-                                                              : "run it again with --verbose to see more")
-                                       : one_line(error.hint, 2000)));
+  note("to do: " + one_line(advice(error), 2000));
 }
 
 void Console::progress(std::string_view text) {
@@ -114,8 +127,36 @@ void Console::progress(std::string_view text) {
   std::lock_guard lock(mutex_);
   clear_progress();
   if (text.empty()) return;
-  write(STDERR_FILENO, one_line(text, terminal_width() - 1));
+  write(STDERR_FILENO, one_line_of(text, terminal_width() - 1));
   progress_shown_ = true;
+}
+
+std::string advice(const Error& error) {
+  if (!error.hint.empty()) return error.hint;
+  switch (error.code) {
+    case ErrorCode::invalid_argument:
+      return "see what is possible: anchorhold --help";
+    case ErrorCode::not_found:
+      return "check that it is there and spelled so";
+    case ErrorCode::already_exists:
+      return "take another name, or remove what is there";
+    case ErrorCode::permission_denied:
+      return "see whose it is and who may use it: ls -ld PATH";
+    case ErrorCode::resource_exhausted:
+      return "make room, on the disk or in memory: df -h, free -h";
+    case ErrorCode::failed_precondition:
+    case ErrorCode::unsupported:
+      return "find out what is missing: anchorhold doctor";
+    case ErrorCode::unavailable:
+    case ErrorCode::deadline_exceeded:
+      return "try again; if it stays so: anchorhold doctor";
+    case ErrorCode::cancelled:
+      return "run it again when you want it";
+    case ErrorCode::data_loss:
+    case ErrorCode::internal:
+      break;
+  }
+  return "look at what was recorded: anchorhold events list --limit 20; and run it again with --verbose";
 }
 
 std::string bar(int percent) {
@@ -154,6 +195,19 @@ std::string one_line(std::string_view text, std::size_t limit) {
   std::size_t cut = limit > 3 ? limit - 3 : 0;
   while (cut > 0 && (static_cast<unsigned char>(out[cut]) & 0xc0) == 0x80) --cut;
   return out.substr(0, cut) + "…";
+}
+
+std::string one_line_of(std::string_view text, std::size_t characters) {
+  std::string out = one_line(text, text.size() * 4 + 3);  // what becomes visible grows
+  auto begins = [&](std::size_t at) { return (static_cast<unsigned char>(out[at]) & 0xc0) != 0x80; };
+  std::size_t count = 0, cut = 0;
+  for (std::size_t at = 0; at < out.size(); ++at) {
+    if (!begins(at)) continue;
+    ++count;
+    if (count == characters) cut = at;
+    if (count > characters) return out.substr(0, cut) + "…";
+  }
+  return out;
 }
 
 }  // namespace anchorhold::cli

@@ -2,6 +2,7 @@
 // standard error, so that what a command in the guest prints is never mixed with words of ours.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -47,8 +48,12 @@ class Console {
   // A line that is overwritten by the next; only when live. Empty: takes it away.
   void progress(std::string_view text);
 
-  // Standard output cannot be written (its reader is gone).
-  bool broken() const { return broken_; }
+  // Standard output cannot be written: its reader is gone, or the disk is full.
+  bool broken() const { return broken_.load(); }
+  // The exit status of a command that could not say all it had to say; tells the person, unless it is only
+  // that the reader had enough.
+  int unsaid();
+  int unsaid(const Error& why);
 
  private:
   void clear_progress();
@@ -59,9 +64,12 @@ class Console {
   const bool live_;
   std::mutex mutex_;
   bool progress_shown_ = false;
-  bool broken_ = false;
+  std::atomic<bool> broken_ = false;
+  Error why_broken_;  // of the first write that failed
 };
 
+// What a person can do about it, in one line: the error's own hint, or what usually helps with its kind.
+std::string advice(const Error& error);
 // "▕██████    ▏ 60%"; for progress lines.
 std::string bar(int percent);
 // As a person may see it: control characters (which could steer a terminal) become visible, bytes that are
@@ -69,5 +77,7 @@ std::string bar(int percent);
 std::string printable(std::string_view text);
 // The same on one line, at most so many bytes.
 std::string one_line(std::string_view text, std::size_t limit);
+// The same, at most so many characters; for a line of a terminal.
+std::string one_line_of(std::string_view text, std::size_t characters);
 
 }  // namespace anchorhold::cli

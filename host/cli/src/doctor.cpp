@@ -11,6 +11,8 @@
 #include "images/store.h"
 #include "images/verified_image.h"
 #include "session/leftovers.h"
+#include "session/session_store.h"
+#include "session_door.h"
 
 namespace anchorhold::cli {
 namespace {
@@ -38,10 +40,7 @@ class Report {
     add({std::move(name), CheckStatus::ok, std::move(what), {}});
   }
   void failed(std::string name, const Error& error) {
-    add({std::move(name), CheckStatus::fail, error.message,
-         error.hint.empty()
-             ? std::string("run it again with --verbose, and look at: anchorhold events list --limit 20")
-             : error.hint});
+    add({std::move(name), CheckStatus::fail, error.message, advice(error)});
   }
   std::size_t failures() const { return failures_; }
 
@@ -49,6 +48,31 @@ class Report {
   Console& console_;
   std::size_t failures_ = 0;
 };
+
+// All that a session starts, now or later; the hypervisor's own are looked for by hypervisor::examine().
+void check_programs(Report& report) {
+  for (const char* name : {"anchorhold-vsockd", "anchorhold-fsd", "anchorhold-keeper", "anchorhold-spares",
+                           "anchorhold-ledger", "anchorhold-egressd", "anchorhold-fetch"})
+    if (auto found = own_program(name); !found) return report.failed("session-programs", found.error());
+  report.ok("session-programs", "the programs of a session are there");
+}
+
+// What a session may reach, found out as each session does.
+std::optional<session::EgressSpec> check_network(const GuestArguments& arguments, const Host& host,
+                                                 Report& report) {
+  auto spec = host.egress_spec(arguments);
+  if (!spec) {
+    report.failed("network", spec.error());
+    return std::nullopt;
+  }
+  if (*spec) {
+    report.ok("network", "the rules are understood, and how this computer reaches the network is known");
+  } else {
+    report.add({"network", CheckStatus::warn, "this computer has no network, so guests have none",
+                "if it should have: cat /etc/resolv.conf, and look at the proxies in the environment"});
+  }
+  return std::move(*spec);
+}
 
 bool check_image(const std::string& name, Report& report) {
   auto verify = [&]() -> Result<images::VerifiedImage> {
@@ -88,15 +112,24 @@ Status try_command(session::Session& session, session::Guest& guest) {
       fmt::format("a command in the guest {}: {}", session::to_string(*status), one_line(errors, 300)));
 }
 
-Status try_session(const GuestArguments& arguments, Host& host, std::stop_token stop, Report& report) {
+Status try_session(const GuestArguments& arguments, std::optional<session::EgressSpec> egress, Host& host,
+                   std::stop_token stop, Report& report) {
   auto folder = ANCHORHOLD_TRY(TemporaryDirectory::create("anchorhold-doctor"));
   ANCHORHOLD_CHECK(write_file_atomic(folder.path() / "question", "question\n"));
   session::SessionSpec spec;
   spec.id = SessionId(new_short_id());
   spec.grants = ANCHORHOLD_TRY(Host::resolve_grants({{folder.path(), mounts::Mode::rw}}));
   spec.guest = Host::guest_spec(arguments);
+  spec.egress = std::move(egress);
+  ANCHORHOLD_TRY(session::SessionStore::open_default());
   auto session = ANCHORHOLD_TRY(session::Session::open(std::move(spec), host.session_parts(arguments)));
-  auto guest = ANCHORHOLD_TRY(session->guest(stop));
+  auto door = ANCHORHOLD_TRY(open_door(*session, {}, host.console(), host.clock()));
+  auto started = session->guest(stop);
+  if (!started) {
+    session->close("the doctor is done");
+    return fail(std::move(started).error());
+  }
+  auto guest = std::move(*started);
   for (const auto& [stage, time] : guest->stages())
     report.ok(fmt::format("start.{}", session::to_string(stage)),
               fmt::format("{} ms", time / std::chrono::milliseconds(1)));
@@ -121,7 +154,14 @@ Result<int> run_doctor_command(const DoctorCommand& command, Console& console, S
   hypervisor::DoctorEnvironment environment;
   environment.uri = command.guest.hypervisor_uri;
   for (const auto& check : hypervisor::examine(environment)) report.add(check);
+  check_programs(report);
   check_leftovers(report);
+  auto host = Host::open(console);
+  std::optional<session::EgressSpec> egress;
+  if (host)
+    egress = check_network(command.guest, **host, report);
+  else
+    report.failed("event-log", host.error());
   console.progress("checking the guest image");
   bool image = check_image(command.guest.image, report);
   if (!image || report.failures() > 0) {
@@ -129,16 +169,16 @@ Result<int> run_doctor_command(const DoctorCommand& command, Console& console, S
   } else {
     std::stop_source stop;
     signals.set_handler([&stop](int) { stop.request_stop(); });
-    auto host = Host::open(console);
-    auto status =
-        host ? try_session(command.guest, **host, stop.get_token(), report) : Status(fail(host.error()));
+    auto status = try_session(command.guest, std::move(egress), **host, stop.get_token(), report);
     signals.set_handler({});
     if (!status) report.failed("start", status.error());
   }
   const bool ok = report.failures() == 0;
   console.object(Json{{"type", "doctor"}, {"ok", ok}, {"failures", report.failures()}});
   console.line(ok ? "this computer can run guests"
-                  : fmt::format("{} things must be repaired", report.failures()));
+                  : fmt::format("{} must be repaired", report.failures() == 1
+                                                           ? std::string("1 thing")
+                                                           : fmt::format("{} things", report.failures())));
   return ok ? exit_status::ok : exit_status::not_completed;
 }
 

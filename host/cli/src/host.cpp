@@ -113,7 +113,13 @@ session::GuestSpec Host::guest_spec(const GuestArguments& arguments) {
 Result<std::optional<session::EgressSpec>> Host::egress_spec(const GuestArguments& arguments) const {
   session::EgressSpec spec;
   spec.rules = ANCHORHOLD_TRY(config_directory());
-  auto person = ANCHORHOLD_TRY(policy::load_person_rules(spec.rules));
+  auto read = policy::load_person_rules(spec.rules);
+  if (!read) {
+    Error fault = std::move(read).error();
+    if (fault.hint.empty()) fault.hint = fmt::format("mend the file, it is in {}", spec.rules.string());
+    return fail(std::move(fault));
+  }
+  auto person = std::move(*read);
   auto& rules = spec.policy.rules;
   policy::apply(person, rules);
   rules.session = arguments.network;

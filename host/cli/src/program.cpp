@@ -1,8 +1,5 @@
 #include "cli/program.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "base/log.h"
 #include "cli/arguments.h"
 #include "commands.h"
@@ -41,17 +38,9 @@ bool asks_for_json(const std::vector<std::string>& argv) {
   return false;
 }
 
-// A descriptor that is closed would be given to the next file that is opened, and our output would go into
-// that.
-void open_standard_streams() {
-  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", O_RDWR);
-}
-
 }  // namespace
 
 int run_program(const std::vector<std::string>& argv) {
-  open_standard_streams();
   Signals signals;
   auto parsed = parse_arguments(argv);
   if (!parsed) {
@@ -60,8 +49,9 @@ int run_program(const std::vector<std::string>& argv) {
     return exit_status::own_failure;
   }
   if (auto* help = std::get_if<HelpText>(&*parsed)) {
-    Console(Console::Form::text, false).text(help->text);
-    return exit_status::ok;
+    Console console(Console::Form::text, false);
+    console.text(help->text);
+    return console.broken() ? console.unsaid() : exit_status::ok;
   }
   const auto& arguments = std::get<Arguments>(*parsed);
   start_log("anchorhold", arguments.verbose ? LogLevel::info : LogLevel::error);
@@ -73,6 +63,8 @@ int run_program(const std::vector<std::string>& argv) {
     console.error(status.error());
     return exit_status::own_failure;
   }
+  // What was not said is no success, whatever was done.
+  if (*status == exit_status::ok && console.broken()) return console.unsaid();
   return *status;
 }
 

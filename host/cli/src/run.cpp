@@ -103,13 +103,13 @@ class InputPump {
   std::thread thread_;
 };
 
-// Copies one output of the command to ours. False: ours can no longer be written (its reader is gone).
-bool copy_output(GuestExec& exec, OutputStream stream, int fd) {
+// Copies one output of the command to ours, until its end. An error: ours can no longer be written.
+Status copy_output(GuestExec& exec, OutputStream stream, int fd) {
   for (;;) {
     auto piece = exec.read(stream);
-    if (!piece || !*piece) return true;
+    if (!piece || !*piece) return {};
     const std::string bytes = std::move(**piece);
-    if (!write_all(fd, std::as_bytes(std::span(bytes)))) return false;
+    ANCHORHOLD_CHECK(write_all(fd, std::as_bytes(std::span(bytes))));
   }
 }
 
@@ -134,7 +134,7 @@ class Run {
   std::mutex mutex_;
   GuestExec* exec_ = nullptr;  // while it runs
   int last_signal_ = 0;
-  bool output_broken_ = false;
+  std::optional<Error> output_fault_;  // why one of our outputs cannot be written
 };
 
 void Run::signalled(int number) {
@@ -186,12 +186,18 @@ Result<int> Run::command_in(session::Session& session, session::Guest& guest) {
     if (command_.tty) raw.emplace();
     InputPump input(*exec);
     host_.asker().while_asking([&](bool paused) { input.pause(paused); });
-    std::thread errors([&] { copy_output(*exec, OutputStream::standard_error, STDERR_FILENO); });
-    std::thread output([&] {
-      if (copy_output(*exec, OutputStream::standard_output, STDOUT_FILENO)) return;
-      output_broken_ = true;
+    // A command that nobody hears any more ends, as it would on this computer.
+    auto copy = [&](OutputStream stream, int fd) {
+      auto copied = copy_output(*exec, stream, fd);
+      if (copied) return;
+      {
+        std::lock_guard lock(mutex_);
+        if (!output_fault_) output_fault_ = std::move(copied).error();
+      }
       (void)exec->kill();
-    });
+    };
+    std::thread errors(copy, OutputStream::standard_error, STDERR_FILENO);
+    std::thread output(copy, OutputStream::standard_output, STDOUT_FILENO);
     status = exec->wait(stop_.get_token());
     errors.join();
     output.join();
@@ -209,7 +215,7 @@ Result<int> Run::command_in(session::Session& session, session::Guest& guest) {
 }
 
 int Run::exit_code(const Result<session::ExecStatus>& status) {
-  if (output_broken_) return 128 + SIGPIPE;
+  if (output_fault_) return host_.console().unsaid(*output_fault_);
   if (int number = ended_by_) return 128 + number;
   if (!status) return timed_out_ ? exit_status::time_limit : exit_status::own_failure;
   using Cause = session::ExecStatus::Cause;

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "agent/keys.h"
 #include "agent/provider.h"
 #include "base/files.h"
 #include "base/paths.h"
@@ -33,7 +34,12 @@ constexpr std::string_view scripted_prompt = "Follow the script.";
 Result<std::string> read_prompt(const TaskCommand& command) {
   if (!command.prompt_file.empty()) {
     auto text = read_file(command.prompt_file, max_prompt_bytes);
-    if (!text) return fail(with_context(std::move(text).error(), "reading the wish"));
+    if (!text) {
+      auto error = with_context(std::move(text).error(), "reading the wish");
+      error.hint = fmt::format("--file names a file with the wish in it, of at most {}",
+                               to_string(ByteSize{max_prompt_bytes}));
+      return fail(std::move(error));
+    }
     if (text->find_first_not_of(" \t\r\n") == std::string::npos)
       return fail(ErrorCode::invalid_argument, command.prompt_file.string() + " is empty",
                   "write the wish into it");
@@ -150,10 +156,16 @@ int report_end(const agent::TaskOutcome& outcome, const TaskId& id, int signal, 
     console.note(fmt::format("to do: anchorhold sessions resume {}", id.value()));
     return signal != 0 ? 128 + signal : exit_status::not_completed;
   }
+  std::string hint = outcome.hint;
+  if (hint.empty() && outcome.end == agent::TaskEnd::limit)
+    hint = fmt::format("give it more and go on: anchorhold sessions resume {} --max-turns N --max-time TIME",
+                       id.value());
+  if (hint.empty())
+    hint = fmt::format(
+        "see what was done: anchorhold sessions show {0}; try to go on: anchorhold sessions resume {0}",
+        id.value());
   console.error({ErrorCode::failed_precondition, fmt::format("the task did not complete: {}", outcome.reason),
-                 outcome.hint.empty()
-                     ? fmt::format("see what was done: anchorhold sessions show {}", id.value())
-                     : outcome.hint});
+                 std::move(hint)});
   return exit_status::not_completed;
 }
 
@@ -195,6 +207,8 @@ Result<int> run_stored_task(agent::StoredTask task, std::vector<mounts::Grant> g
                       {"model", provider_spec.model},
                       {"grants", record.grants}});
   console.note("task " + task.id().value());
+  if (auto warning = agent::key_file_warning(provider_spec.key_file); !warning.empty())
+    console.note("warning: " + one_line(warning, 1000));
 
   TaskStop stop(console, signals);
   Result<agent::TaskOutcome> outcome = fail(ErrorCode::internal, "the task was not run");

@@ -1,5 +1,6 @@
 // The program from the outside, as far as no guest is needed.
 #include <sqlite3.h>
+#include <thread>
 
 #include "events/event_log.h"
 #include "task_fixture.h"
@@ -176,6 +177,56 @@ TEST_F(OfflineTest, TheEventLogIsListedFilteredAndVerified) {
   EXPECT_NE(tampered.err.find("to do: "), std::string::npos);
 }
 
+TEST_F(OfflineTest, WhatCannotBeSaidIsNoSuccess) {
+  {
+    auto log = events::EventLog::open({.folder = home() / "state/anchorhold/events"});
+    ASSERT_TRUE(log) << log.error().message;
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE((*log)->record(events::Event(events::exec_start)));
+  }
+  for (const char* words : {"events list", "events list --json", "events verify", "egress rules", "--help"}) {
+    auto full =
+        start_program({"/bin/sh", "-c", std::string("exec \"$0\" ") + words + " >/dev/full", program()})
+            .finish();
+    EXPECT_EQ(full.status, 125) << words;
+    EXPECT_NE(full.err.find("error: the output could not be written: "), std::string::npos)
+        << words << full.err;
+    EXPECT_NE(full.err.find("\nto do: "), std::string::npos) << words << full.err;
+  }
+  // Who reads the beginning only is told nothing.
+  auto begun = start({"events", "list"});
+  begun.close_output();
+  auto outcome = begun.finish();
+  EXPECT_EQ(outcome.status, 128 + SIGPIPE);
+  EXPECT_EQ(outcome.err, "");
+}
+
+// Nothing that the program or one of its libraries opens may become one of them.
+TEST_F(OfflineTest, StandardStreamsThatAreClosedAreNothing) {
+  for (const char* closed : {"<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"}) {
+    auto running = start_program(
+        {"/bin/sh", "-c", std::string("exec \"$0\" events follow --json ") + closed, program()});
+    const std::filesystem::path process = "/proc/" + std::to_string(running.pid());
+    // The thread of the signals is the first thing that the program itself starts.
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    auto threads = [&] {
+      std::error_code error;
+      std::filesystem::directory_iterator tasks(process / "task", error);
+      return error ? 0 : std::distance(tasks, {});
+    };
+    while (threads() < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    for (int fd : {0, 1, 2}) {
+      const char* closes[] = {"<&-", ">&-", "2>&-"};
+      auto words = " " + std::string(closed) + " ";
+      if (words.find(" " + std::string(closes[fd]) + " ") == std::string::npos) continue;
+      std::error_code error;
+      EXPECT_EQ(std::filesystem::read_symlink(process / "fd" / std::to_string(fd), error), "/dev/null")
+          << fd << " with " << closed;
+    }
+    running.signal(SIGTERM);
+    running.finish();
+  }
+}
+
 TEST_F(OfflineTest, FollowingEndsWithASignal) {
   auto running = start({"events", "follow", "--json"});
   auto log = events::EventLog::open({.folder = home() / "state/anchorhold/events"});
@@ -188,12 +239,14 @@ TEST_F(OfflineTest, FollowingEndsWithASignal) {
 
 TEST_F(OfflineTest, TheKeyIsNeverShownOrStored) {
   write_text(home() / "key", "sk-very-secret-key\n");
+  std::filesystem::permissions(home() / "key", std::filesystem::perms(0644));
   auto work = folder("work");
   auto outcome =
       run({"task", "--verbose", "--image", "no-such-image", "--rw", work, "--model", "openai:x", "--base-url",
            "http://127.0.0.1:9", "--key-file", home() / "key", "--max-time", "5s", "Do it"});
   EXPECT_NE(outcome.status, 0);
   EXPECT_EQ((outcome.out + outcome.err).find("very-secret"), std::string::npos);
+  EXPECT_NE(outcome.err.find("warning: other users can read the key file"), std::string::npos) << outcome.err;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(home() / "state")) {
     if (!entry.is_regular_file()) continue;
     EXPECT_EQ(read_text(entry.path()).find("very-secret"), std::string::npos) << entry.path();

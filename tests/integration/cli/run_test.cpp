@@ -166,6 +166,25 @@ TEST_F(RunTest, WhenNobodyReadsTheOutputTheCommandEnds) {
   EXPECT_EQ(running.finish().status, 128 + SIGPIPE);
 }
 
+TEST_F(RunTest, WhenNobodyReadsTheErrorsOrTheyCannotBeWrittenTheCommandEndsToo) {
+  struct Case {
+    const char* command;
+    const char* redirection;
+    int status;
+    const char* says;
+  };
+  for (const auto& c : {Case{"yes >&2", "2> >(head -c 2 >/dev/null)", 128 + SIGPIPE, ""},
+                        Case{"yes", ">/dev/full", 125, "error: the output could not be written"}}) {
+    auto outcome = start_program({"/bin/bash", "-c",
+                                  std::string("exec \"$0\" run --image \"$1\" -- sh -c '") + c.command +
+                                      "' " + c.redirection,
+                                  program(), image_})
+                       .finish();
+    EXPECT_EQ(outcome.status, c.status) << c.redirection << outcome.err;
+    EXPECT_NE(outcome.err.find(c.says), std::string::npos) << outcome.err;
+  }
+}
+
 TEST_F(RunTest, TwoAtOnceDoNotDisturbEachOther) {
   auto first = start(in_guest({}, {"sh", "-c", "echo first; read line; echo \"$line\""}));
   auto second = start(in_guest({}, {"sh", "-c", "echo second; read line; echo \"$line\""}));

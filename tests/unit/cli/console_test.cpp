@@ -41,6 +41,30 @@ TEST(OneLine, IsOneLineOfItsLengthAndWholeCharacters) {
   EXPECT_EQ(one_line("", 10), "");
 }
 
+TEST(OneLine, OfATerminalIsCountedInCharacters) {
+  const std::string line = bar(50) + " kernel compiling";
+  EXPECT_EQ(one_line_of(line, 100), line);
+  EXPECT_EQ(one_line_of("äöü", 3), "äöü");
+  EXPECT_EQ(one_line_of("äöüß", 3), "äö…");
+  EXPECT_EQ(one_line_of("abc\ndef", 4), "abc…");
+  EXPECT_EQ(one_line_of(std::string(50, '\x1b'), 1000).size(), 200u);
+  EXPECT_EQ(one_line_of("", 3), "");
+}
+
+TEST(Advice, IsTheErrorsOwnOrOneLineForItsKind) {
+  EXPECT_EQ(advice({ErrorCode::internal, "broken", "mend it"}), "mend it");
+  using enum ErrorCode;
+  for (auto code :
+       {invalid_argument, not_found, already_exists, permission_denied, resource_exhausted,
+        failed_precondition, unavailable, deadline_exceeded, cancelled, data_loss, unsupported, internal}) {
+    auto text = advice({code, "broken", {}});
+    EXPECT_GT(text.size(), 10u) << to_string(code);
+    EXPECT_EQ(text.find('\n'), std::string::npos) << to_string(code);
+  }
+  EXPECT_NE(advice({not_found, "x", {}}), advice({permission_denied, "x", {}}));
+  EXPECT_NE(advice({resource_exhausted, "x", {}}), advice({unavailable, "x", {}}));
+}
+
 TEST(Bar, ShowsItsPart) {
   EXPECT_EQ(bar(0).find("█"), std::string::npos);
   EXPECT_EQ(bar(100).find("░"), std::string::npos);

@@ -127,6 +127,25 @@ TEST(Doctor, NamesEachMissingPieceAndItsFix) {
   }
 }
 
+TEST(Doctor, WhateverFailsHasAFix) {
+  for (auto code : {ErrorCode::internal, ErrorCode::resource_exhausted, ErrorCode::permission_denied,
+                    ErrorCode::unavailable, ErrorCode::failed_precondition}) {
+    const Error silent{code, "a library says something long", {}};
+    DoctorFacts facts = healthy();
+    facts.emulator = fail(silent);
+    facts.missing_program = silent;
+    facts.folders[0].problem = silent;
+    facts.connection = silent;
+    int failed = 0;
+    for (const auto& check : judge(facts)) {
+      if (check.status != CheckStatus::fail) continue;
+      ++failed;
+      EXPECT_FALSE(check.fix.empty()) << check.name << ": " << to_string(code);
+    }
+    EXPECT_EQ(failed, 4);
+  }
+}
+
 TEST(Doctor, SaysWhatAnOldLandlockLacks) {
   DoctorFacts facts = healthy();
   facts.landlock_abi = 2;
@@ -157,6 +176,7 @@ TEST(Doctor, FindsWhatIsWrongInTheEnvironmentItIsGiven) {
   EXPECT_EQ(find(checks, "cache-folder")->status, CheckStatus::fail);
   EXPECT_EQ(find(checks, "state-folder")->status, CheckStatus::ok);
   EXPECT_EQ(find(checks, "hypervisor")->status, CheckStatus::fail);
+  EXPECT_THAT(find(checks, "hypervisor")->fix, HasSubstr("leave --hypervisor out"));
   EXPECT_EQ(find(checks, "memfd")->status, CheckStatus::ok);
 }
 
