@@ -31,7 +31,9 @@ class NetworkCredentialTest : public CliTest {
          "-addext basicConstraints=critical,CA:TRUE -keyout ca.key -out ca.pem 2>/dev/null; "
          "openssl req -newkey rsa:2048 -nodes -subj /CN=site.test -keyout key.pem -out request.pem "
          "2>/dev/null; "
-         "printf 'subjectAltName=DNS:api.site.test,DNS:git.site.test,DNS:s3.site.test,DNS:other.site.test' > "
+         "printf "
+         "'subjectAltName=DNS:api.site.test,DNS:git.site.test,DNS:s3.site.test,DNS:other.site.test,DNS:late."
+         "site.test' > "
          "names; "
          "openssl x509 -req -days 2 -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -extfile names "
          "-out leaf.pem 2>/dev/null; cat leaf.pem key.pem > tls.pem; printf %s \"$2\" > git-secret; "
@@ -53,7 +55,8 @@ class NetworkCredentialTest : public CliTest {
     write_text(home() / "config/anchorhold/config.toml",
                "[egress]\ndefault = \"deny\"\nextra_ca = [\"" + (bed_ / "ca.pem").string() + "\"]\n" +
                    rule("api", "credential = \"example\"") + rule("git", "credential = \"repo\"") +
-                   rule("s3", "credential = \"storage\"") + rule("other", "methods = [\"GET\", \"POST\"]"));
+                   rule("s3", "credential = \"storage\"") + rule("late", "credential = \"late\"") +
+                   rule("other", "methods = [\"GET\", \"POST\"]"));
     ASSERT_EQ(run({"credential", "add", "example", "--variable", "EXAMPLE_TOKEN"}, api_secret).status, 0);
     ASSERT_EQ(run({"credential", "add", "repo", "--kind", "git"}, git_secret).status, 0);
     ASSERT_EQ(run({"credential", "add", "storage", "--kind", "aws-sigv4", "--user", "AKIAOFTHEPERSON0",
@@ -85,6 +88,7 @@ TEST_F(NetworkCredentialTest, TheSecretIsSeenByTheServerAndByNobodyElse) {
   configure();
   auto scripts = folder("scripts");
   std::filesystem::copy_file(beside("credentials_in_guest"), scripts / "in_guest");
+  std::filesystem::copy_file(beside("look.py"), scripts / "look.py");
   auto running = start_in_bed({program(), "run", "-v", "--image", image_, "--ro", scripts.string(), "--user",
                                "root", "--", "bash", "/mnt/scripts/in_guest", reversed(api_secret),
                                reversed(git_secret), reversed(aws_secret)});
@@ -95,6 +99,11 @@ TEST_F(NetworkCredentialTest, TheSecretIsSeenByTheServerAndByNobodyElse) {
   for (pid_t pid : processes)
     for (const char* file : {"/cmdline", "/environ"})
       EXPECT_FALSE(holds_a_secret(read_text("/proc/" + std::to_string(pid) + file))) << pid << file;
+  // What is added and forgotten while it runs counts at once.
+  ASSERT_EQ(run({"credential", "add", "late"}, api_secret).status, 0);
+  running.write_input("\n");
+  running.read_until("late-added: 200\n");
+  ASSERT_EQ(run({"credential", "rm", "late"}).status, 0);
   running.write_input("\n");
   running.close_input();
   auto outcome = running.finish();
@@ -122,6 +131,8 @@ TEST_F(NetworkCredentialTest, TheSecretIsSeenByTheServerAndByNobodyElse) {
       {"aws-put", "AKIAOFTHEPERSON0 good"},
       {"aws-region", "403"},
       {"aws-planted", "401"},
+      {"late-before", "403"},
+      {"late-forgotten", "403"},
       {"memory", "found 0 in much "},
   };
   for (const auto& [name, result] : table) EXPECT_EQ(line_of(out, name), result) << name << "\n" << out;
