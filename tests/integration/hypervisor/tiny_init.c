@@ -5,6 +5,7 @@
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static void say(const char* text) { (void)!write(1, text, strlen(text)); }
@@ -31,11 +32,15 @@ static void use_and_free(size_t mib) {
 }
 
 int main(void) {
-  char what[64];
+  char what[64], up[64];
+  struct timespec since_kernel;
+  clock_gettime(CLOCK_MONOTONIC, &since_kernel);
   mkdir("/proc", 0755);
   mount("proc", "/proc", "proc", 0, NULL);
   word(what, sizeof what);
-  say("tiny: up\n");
+  snprintf(up, sizeof up, "tiny: up %lld us after its kernel\n",
+           (long long)since_kernel.tv_sec * 1000000 + since_kernel.tv_nsec / 1000);
+  say(up);
   if (strcmp(what, "poweroff") == 0) reboot(RB_POWER_OFF);
   if (strcmp(what, "reboot") == 0) reboot(RB_AUTOBOOT);
   if (strcmp(what, "exit") == 0) return 0; /* the kernel panics when PID 1 ends */
