@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <gmock/gmock.h>
+#include <iostream>
 #include <signal.h>
 
 #include "cli_fixture.h"
@@ -17,11 +18,15 @@ using ::testing::Not;
 
 const std::string host_proxy = "http://user:hosts-proxy-password@127.0.0.1:9";
 
-long resident_kib(pid_t pid) {
+long status_kib(pid_t pid, std::string_view name) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmRSS:")) return std::stol(line.substr(6));
+    if (line.starts_with(name)) return std::stol(line.substr(name.size()));
   return 0;
+}
+
+long resident_kib(pid_t pid) {
+  return status_kib(pid, "VmRSS:");
 }
 
 class ClientsTest : public CliTest {
@@ -55,11 +60,44 @@ class ClientsTest : public CliTest {
         words,
         {{"CLIENT_TREE", tree_}, {"https_proxy", host_proxy}, {"no_proxy", "test,44.128.0.0/16,::/0"}});
   }
+  // Secrets of the person, which sites with a credential want to see: in the vault, and where the bed reads
+  // what it is to expect.
+  void keep_secrets() {
+    nlohmann::json wanted;
+    for (const auto& [kind, secret] : secrets_of_the_person()) {
+      wanted[kind] = secret;
+      std::vector<std::string> words{"credential", "add", "a-" + kind, "--kind", kind, "--store", "file"};
+      if (kind == "basic") words.insert(words.end(), {"--user", "guest"});
+      if (kind == "header") words.insert(words.end(), {"--header", "X-Api-Key"});
+      ASSERT_EQ(run(words, secret).status, 0);
+    }
+    write_text(folder("bed") / "secrets.json", wanted.dump());
+  }
+  static const std::map<std::string, std::string>& secrets_of_the_person() {
+    static const std::map<std::string, std::string> secrets{{"bearer", "sk-real-secret-with-a-bearer-1"},
+                                                            {"basic", "pw-real-secret-of-a-guest-2"},
+                                                            {"header", "hd-real-secret-in-a-header-3"},
+                                                            {"git", "gt-real-secret-of-a-forge-4"}};
+    return secrets;
+  }
+  static std::string secrets_backwards() {
+    std::string words;
+    for (const auto& [kind, secret] : secrets_of_the_person())
+      words += std::string(secret.rbegin(), secret.rend()) + " ";
+    return words;
+  }
+  static void expect_no_secret(const std::string& text) {
+    for (const auto& [kind, secret] : secrets_of_the_person()) EXPECT_THAT(text, Not(HasSubstr(secret)));
+  }
+
+  std::filesystem::path configuration_file() { return home() / "config/anchorhold/config.toml"; }
+  std::string configuration(const std::string& rules) {
+    return fmt::format("[egress]\ndefault = \"deny\"\nextra_ca = [\"{}\"]\n{}",
+                       (folder("bed") / "ca.pem").string(), rules);
+  }
   // A guest with the brought programs and this folder's, and what is run in it as root.
   Running start_guest(const std::string& rules, const std::string& command) {
-    write_text(home() / "config/anchorhold/config.toml",
-               fmt::format("[egress]\ndefault = \"deny\"\nextra_ca = [\"{}\"]\n{}",
-                           (folder("bed") / "ca.pem").string(), rules));
+    write_text(configuration_file(), configuration(rules));
     // The agent writes below /usr as well.
     const std::string begin = fmt::format(
         "tree=/mnt/{}; mkdir /run/over && mount -t tmpfs tmpfs /run/over && mkdir /run/over/upper "
@@ -68,8 +106,17 @@ class ClientsTest : public CliTest {
         "/usr "
         "|| exit; ",
         std::filesystem::path(tree_).filename().string());
-    return start_in_bed({program(), "run", "--image", image_, "--user", "root", "--cpus", "2", "--memory",
-                         "3G", "--ro", tree_, "--ro", beside("guest"), "--", "bash", "-c", begin + command});
+    return start_in_bed({program(),  "run",
+                         "--image",  image_,
+                         "--user",   "root",
+                         "--cpus",   "2",
+                         "--memory", "3G",
+                         "--ro",     tree_,
+                         "--ro",     beside("guest"),
+                         "--ro",     beside("../cli/network/look.py"),
+                         "--env",    "LOOK_FOR=" + secrets_backwards(),
+                         "--",       "bash",
+                         "-c",       begin + command});
   }
   // Nothing came to the other machine but TCP and questions about names, and those only about names that a
   // rule allows.
@@ -80,7 +127,9 @@ class ClientsTest : public CliTest {
     std::istringstream queries(read_text(folder("bed") / "queries"));
     int asked = 0;
     for (std::string line; std::getline(queries, line); ++asked)
-      EXPECT_TRUE(line.ends_with("site.test") || line.ends_with("open.test")) << line;
+      EXPECT_TRUE(line.ends_with("site.test") || line.ends_with("open.test") || line == "credential.test" ||
+                  line == "x.wild.test")
+          << line;
     EXPECT_GT(asked, 0);
   }
 
@@ -104,8 +153,39 @@ action = "allow"
 paths = ["/*"]
 )";
 
-TEST_F(ClientsTest, WorkWithTheProxyWithoutAnySettingsAndOpened) {
-  auto running = start_guest(all_open, "exec python3 /mnt/guest/clients.py $tree");
+const char* const with_credentials = R"(
+[[egress.rule]]
+host = "site.test"
+action = "allow"
+[[egress.rule]]
+host = "*.site.test"
+action = "allow"
+[[egress.rule]]
+host = "bearer.open.test"
+action = "allow"
+credential = "a-bearer"
+[[egress.rule]]
+host = "grpc.open.test"
+action = "allow"
+credential = "a-bearer"
+[[egress.rule]]
+host = "basic.open.test"
+action = "allow"
+credential = "a-basic"
+[[egress.rule]]
+host = "header.open.test"
+action = "allow"
+credential = "a-header"
+[[egress.rule]]
+host = "git.open.test"
+action = "allow"
+credential = "a-git"
+git = { repositories = ["git/*"], operations = ["fetch", "push"], refs = ["refs/heads/*"] }
+)";
+
+TEST_F(ClientsTest, WorkWithTheProxyWithoutAnySettingsAndOpenedWithACredential) {
+  keep_secrets();
+  auto running = start_guest(with_credentials, "exec python3 /mnt/guest/clients.py $tree");
   running.close_input();
   auto outcome = running.finish();
   ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.err;
@@ -121,11 +201,17 @@ TEST_F(ClientsTest, WorkWithTheProxyWithoutAnySettingsAndOpened) {
       EXPECT_THAT(result.at("output").get<std::string>(), HasSubstr(authority));
     }
   }
-  EXPECT_GE(order.size(), 24u);
+  EXPECT_GE(order.size(), 27u);
+  // Each request came with the secret, which nobody saw but the site.
+  EXPECT_EQ(read_text(folder("bed") / "refused"), "");
+  expect_no_secret(outcome.out + outcome.err);
+  const std::string events = run({"events", "list", "--json"}).out;
+  expect_no_secret(events);
+  EXPECT_THAT(events, HasSubstr("anchorhold.credential.use"));
   // The table in the documents is this one.
   const std::string documented = read_text(std::string(ANCHORHOLD_SOURCE_DIR) + "/docs/egress.md");
   for (const auto& client : order) {
-    if (client == "who vouches") continue;
+    if (client == "who vouches" || client == "secrets in the guest") continue;
     auto word = [&](const char* way) { return seen[client][way] ? "yes" : "no"; };
     const std::string row =
         fmt::format("| {} | {} | {} | {} |", client, word("proxy"), word("redirect"), word("opened"));
@@ -136,6 +222,28 @@ TEST_F(ClientsTest, WorkWithTheProxyWithoutAnySettingsAndOpened) {
 
 const char* const narrow = R"(
 [[egress.rule]]
+host = "*.closed.site.test"
+action = "deny"
+[[egress.rule]]
+host = "*.wild.test"
+action = "allow"
+[[egress.rule]]
+host = "44.128.0.7"
+ports = [80]
+action = "allow"
+[[egress.rule]]
+host = "2a0f:ac00::2"
+ports = [80]
+action = "allow"
+[[egress.rule]]
+host = "credential.test"
+action = "allow"
+credential = "a-bearer"
+[[egress.rule]]
+host = "small.open.test"
+action = "allow"
+max_upload = "1KiB"
+[[egress.rule]]
 host = "*.site.test"
 action = "allow"
 [[egress.rule]]
@@ -145,8 +253,9 @@ action = "allow"
 host = "open.test"
 action = "allow"
 methods = ["GET", "POST"]
-paths = ["/hello", "/socket", "/git/*"]
+paths = ["/hello", "/socket", "/upgrade", "/git/*"]
 deny_headers = ["x-fetch-url"]
+deny_json_fields = ["image_url"]
 [[egress.rule]]
 host = "*.open.test"
 action = "allow"
@@ -154,13 +263,18 @@ paths = ["/*"]
 )";
 
 TEST_F(ClientsTest, NoWayOutIsLeftToRootInTheGuest) {
+  keep_secrets();
   auto running = start_guest(narrow, "exec python3 /mnt/guest/refusals.py $tree");
   running.close_input();
   auto outcome = running.finish();
   ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   std::string recorded;
-  for (const auto& event : objects(run({"events", "list", "--name", "anchorhold.egress.deny", "--json"}).out))
-    recorded += event.dump() + "\n";
+  for (const char* name : {"anchorhold.egress.deny", "anchorhold.credential.reject"})
+    for (const auto& event : objects(run({"events", "list", "--name", name, "--json"}).out))
+      recorded += event.dump() + "\n";
+  EXPECT_THAT(recorded, Not(HasSubstr("planted-key")));
+  expect_no_secret(outcome.out + recorded);
+  EXPECT_EQ(read_text(folder("bed") / "refused"), "");
   int attempts = 0;
   for (const auto& result : objects(outcome.out)) {
     ++attempts;
@@ -169,7 +283,7 @@ TEST_F(ClientsTest, NoWayOutIsLeftToRootInTheGuest) {
     const std::string event = nlohmann::json(result.at("event")).dump();
     EXPECT_THAT(recorded, HasSubstr(event.substr(1, event.size() - 2))) << result.dump(1);
   }
-  EXPECT_GE(attempts, 140);
+  EXPECT_GE(attempts, 240);
   expect_no_leak();
 }
 
@@ -196,6 +310,19 @@ TEST_F(ClientsTest, FaultsEndOneConnectionAndNothingGrows) {
     before = resident_kib(egress);
     running.write_input("\n");
   }
+  // Whole files and such that are just being written, again and again: what all of them allow goes on.
+  await("rules replaced");
+  const std::string one = configuration(all_open);
+  const std::string other =
+      configuration(std::string(all_open) + "[[egress.rule]]\nhost = \"other.test\"\naction = \"deny\"\n");
+  for (int round = 0; round < 300; ++round) {
+    const auto& text = round % 2 == 0 ? other : one;
+    if (round % 3 == 0)
+      write_text(configuration_file(), text);
+    else
+      ASSERT_TRUE(write_file_atomic(configuration_file(), text));
+  }
+  running.write_input("\n");
   await("flowing");
   ASSERT_EQ(kill(egress, SIGKILL), 0);
   running.close_input();
@@ -220,15 +347,53 @@ TEST_F(ClientsTest, FaultsEndOneConnectionAndNothingGrows) {
                                   "never reads: " + greeting,
                                   fmt::format("down: {} ", bytes),
                                   fmt::format("up: {} bytes", bytes),
+                                  std::string("rules replaced: "),
+                                  std::string(" came"),
                                   std::string("cut: exit "),
                                   "after, opened: " + greeting})
     EXPECT_THAT(outcome.out, HasSubstr(line));
   // What was cut is seen to be so.
   for (const char* wrong : {"reset, tunnelled: 200 exit 0", "reset, opened: 200 exit 0", "cut: exit 0",
-                            "redirect to a denied host: 200"})
+                            "redirect to a denied host: 200", " failed"})
     EXPECT_THAT(outcome.out, Not(HasSubstr(wrong)));
   EXPECT_EQ(objects(run({"events", "list", "--name", "anchorhold.egress.fail", "--json"}).out).size(), 1u);
   expect_no_leak();
+}
+
+// Through a connection that is opened and judged, with the secret of the person.
+TEST_F(ClientsTest, ARepositoryOf300MegabytesPassesInLittleMemory) {
+  if (!std::getenv("ANCHORHOLD_LONG_TESTS"))
+    GTEST_SKIP() << "ANCHORHOLD_LONG_TESTS is not set: no large repository is cloned and pushed";
+  keep_secrets();
+  write_text(folder("bed") / "large", "300");
+  auto running =
+      start_guest(with_credentials,
+                  "cd /run/over && echo begin && read -r _; t() { date +%s; }; "
+                  "a=$(t) && git clone -q --bare https://git.open.test/git/large.git large && b=$(t) && "
+                  "echo clone: $((b - a)) s, $(du -sm large | cut -f1) MB && cd large && "
+                  "git push -q https://git.open.test/git/empty.git main:main && "
+                  "echo push: $(($(t) - b)) s && git fetch -q origin main && "
+                  "git ls-remote https://git.open.test/git/empty.git main && git rev-parse main; read -r _");
+  running.read_until("begin\n");
+  const pid_t egress = process_named("anchorhold-egressd");
+  ASSERT_GT(egress, 0);
+  const long at_rest = resident_kib(egress);
+  running.write_input("\n");
+  running.read_until("push: ");
+  [[maybe_unused]] const long most = status_kib(egress, "VmHWM:");
+#ifndef ANCHORHOLD_SANITIZED
+  EXPECT_LT(most - at_rest, 16 << 10);
+#endif
+  running.write_input("\n");
+  running.close_input();
+  auto outcome = running.finish();
+  ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+  std::cout << outcome.out << "memory: " << at_rest << " KiB at rest, at most " << most << "\n";
+  // What came to the other repository is what was cloned.
+  const auto end = outcome.out.find("\trefs/heads/main\n");
+  ASSERT_NE(end, std::string::npos) << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr("main\n" + outcome.out.substr(end - 40, 40)));
+  EXPECT_EQ(read_text(folder("bed") / "refused"), "");
 }
 
 }  // namespace

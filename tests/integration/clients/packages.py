@@ -94,6 +94,19 @@ def make_repository(folder, name):
                    check=True, env={**os.environ, "HOME": folder, "GIT_CONFIG_NOSYSTEM": "1"})
 
 
+def make_large_repository(folder, megabytes):
+    """Files of nothing that can be made smaller, in two commits; and a repository to push it to."""
+    path = folder + "/git/large.git"
+    subprocess.run(["/bin/sh", "-ec", """
+      git init -q --bare -b main "$0"; git init -q --bare -b main "${0%large.git}empty.git"
+      git -C "${0%large.git}empty.git" config http.receivepack true
+      git init -q -b main "$0.work"; cd "$0.work"; git config core.compression 0
+      for i in $(seq "$1"); do dd if=/dev/urandom of=file.$i bs=1M count=1 status=none; done
+      git add .; git -c user.name=bed -c user.email=bed@localhost commit -qm large
+      git push -q "$0" main; rm -rf "$0.work" """, path, str(megabytes)],
+                   check=True, env={**os.environ, "HOME": folder, "GIT_CONFIG_NOSYSTEM": "1"})
+
+
 def make(folder):
     site = folder + "/site"
     make_wheel(site, "bed_words", f"words = '{SAYS}'\n", [])
@@ -101,5 +114,8 @@ def make(folder):
     make_node_package(site, "bed-words", f"module.exports = '{SAYS}';", {})
     make_node_package(site, "bed-hello", "exports.hello = () => require('bed-words');", {"bed-words": "^1.0.0"})
     make_debian_package(folder, site)
+    if os.path.exists(folder + "/large"):
+        with open(folder + "/large") as file:
+            make_large_repository(folder, int(file.read()))
     for way in ("proxy", "redirect", "opened"):
         make_repository(folder, way)

@@ -22,13 +22,23 @@ NAMES = {
     "site.test": PUBLIC, "open.test": PUBLIC, "credential.test": PUBLIC, "other.test": PUBLIC,
     "expired.site.test": [["44.128.0.3"]], "expired.open.test": [["44.128.0.3"]],
     "wrong.site.test": [["44.128.0.4"]], "wrong.open.test": [["44.128.0.4"]],
-    "grpc.site.test": [["44.128.0.5"]], "grpc.open.test": [["44.128.0.5"]],
+    "grpc.site.test": [["44.128.0.5"]], "grpc.open.test": [["44.128.0.6"]],
+    "bearer.open.test": PUBLIC, "basic.open.test": PUBLIC, "header.open.test": PUBLIC, "git.open.test": PUBLIC,
     "six.site.test": [["2a0f:ac00::2"]],
     "rebind.site.test": [["44.128.0.2"], ["127.0.0.1"]],
     "mixed.site.test": [["44.128.0.2", "10.0.0.1"]],
     "metadata.site.test": [["169.254.169.254"]], "loop6.site.test": [["::1"]],
     "mapped.site.test": [["::ffff:169.254.169.254"]],
+    "to-nothing.site.test": [["::"]], "small.open.test": PUBLIC, "x.open.test": PUBLIC, "seven.site.test": [["44.128.0.7"]],
+    # Where no name may lead: "to-10-0-0-1.site.test", "to-fd00--1.site.test".
+    **{f"to-{address.replace('.', '-').replace(':', '-')}.site.test": [[address]] for address in (
+        "10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "127.0.0.1", "169.254.1.1", "224.0.0.251", "0.0.0.0",
+        "255.255.255.255", "240.0.0.1", "192.0.2.1", "198.18.1.0", "44.128.0.1", "fd00::1", "fe80::1", "ff02::fb",
+        "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "2001:db8::1", "fd61:6e63:686f:7264::c612:100", "2a0f:ac00::1")},
 }
+# Other names of these, one after another (CNAME).
+ALIASES = {"alias.site.test": "alias2.site.test", "alias2.site.test": "site.test", "inward.site.test": "inward2.site.test",
+           "inward2.site.test": "to-10-0-0-1.site.test", "outward.site.test": "denied.test"}
 SILENT = {"silent.site.test"}
 
 
@@ -38,6 +48,10 @@ def question_of(query):
         labels.append(query[at + 1:at + 1 + query[at]].decode("latin-1"))
         at += 1 + query[at]
     return ".".join(labels).lower(), query[at + 2], query[:at + 5]
+
+
+def wire_name(name):
+    return b"".join(bytes([len(label)]) + label.encode() for label in name.split(".")) + b"\0"
 
 
 def serve_names():
@@ -53,17 +67,20 @@ def serve_names():
                 print(name, file=queries)
                 if name in SILENT:
                     continue
-                answers = []
+                answers, known = [], name in NAMES or name in ALIASES
+                while name in ALIASES:
+                    alias, name = name, ALIASES[name]
+                    answers.append((alias, 5, wire_name(name)))
                 if name in NAMES:
                     turns = asked[name, kind] = asked.get((name, kind), -1) + 1
                     chosen = NAMES[name][min(turns, len(NAMES[name]) - 1)]
                     family = {1: socket.AF_INET, 28: socket.AF_INET6}.get(kind)
-                    answers = [socket.inet_pton(family, address) for address in chosen
-                               if family and (":" in address) == (kind == 28)]
-                reply = query[:2] + bytes([0x81, 0x80 if name in NAMES else 0x83, 0, 1, 0, len(answers), 0, 0, 0, 0])
+                    answers += [(name, kind, socket.inet_pton(family, address)) for address in chosen
+                                if family and (":" in address) == (kind == 28)]
+                reply = query[:2] + bytes([0x81, 0x80 if known else 0x83, 0, 1, 0, len(answers), 0, 0, 0, 0])
                 reply += question[12:]
-                for address in answers:
-                    reply += struct.pack("!HHHIH", 0xc00c, kind, 1, 60, len(address)) + address
+                for owner, what, value in answers:
+                    reply += wire_name(owner) + struct.pack("!HHIH", what, 1, 60, len(value)) + value
                 dns.sendto(reply, client)
 
     threading.Thread(target=run, daemon=True).start()
@@ -92,7 +109,7 @@ def watch_packets():
     threading.Thread(target=run, daemon=True).start()
 
 
-def serve_calls(certificates):
+def serve_calls(certificates, site):
     """gRPC without a compiler of interfaces: one method, whose messages are bytes."""
     def hello(message, context):
         context.set_trailing_metadata((("x-after", "the call"),))
@@ -104,16 +121,26 @@ def serve_calls(certificates):
 
     calls = grpc.method_handlers_generic_handler("bed.Bed", {
         "Hello": grpc.unary_unary_rpc_method_handler(hello), "Count": grpc.unary_stream_rpc_method_handler(count)})
-    server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
-    server.add_generic_rpc_handlers((calls,))
+    class WithCredential(grpc.ServerInterceptor):
+        def intercept_service(self, proceed, call):
+            shown = dict(call.invocation_metadata)
+            if site.refuses("grpc.open.test", shown):
+                return grpc.unary_unary_rpc_method_handler(
+                    lambda message, context: context.abort(grpc.StatusCode.UNAUTHENTICATED, "another credential"))
+            return proceed(call)
+
+    servers = []
     key, chain = certificates.read("good")
-    server.add_secure_port("44.128.0.5:443", grpc.ssl_server_credentials([(key, chain)]))
-    server.start()
-    return server
+    for address, interceptors in (("44.128.0.5", ()), ("44.128.0.6", (WithCredential(),))):
+        server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), interceptors=interceptors)
+        server.add_generic_rpc_handlers((calls,))
+        server.add_secure_port(address + ":443", grpc.ssl_server_credentials([(key, chain)]))
+        server.start()
+        servers.append(server)
+    return servers
 
 
-async def serve_sites(certificates):
-    site = Site(FOLDER)
+async def serve_sites(certificates, site):
     for address, leaf in (("44.128.0.2", "good"), ("44.128.0.3", "expired"), ("44.128.0.4", "wrong"),
                           ("2a0f:ac00::2", "good")):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -129,5 +156,6 @@ certificates = Certificates(FOLDER)
 packages.make(FOLDER)
 serve_names()
 watch_packets()
-calls = serve_calls(certificates)
-asyncio.run(serve_sites(certificates))
+site = Site(FOLDER)
+calls = serve_calls(certificates, site)
+asyncio.run(serve_sites(certificates, site))

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+import json
 import os
 
 import h2.config
@@ -29,15 +30,40 @@ async def git_backend(folder, method, path, query, fields, body):
     return status, [(name, value) for name, value in lines if name != "Status"], answer
 
 
+def basic(user, password):
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
 class Site:
+    """FOLDER/secrets.json: what the names with a credential want to see. What is refused is written to FOLDER/refused."""
     def __init__(self, folder):
         self.folder = folder
         self.files = folder + "/site"
+        self.wanted = {}
+        if os.path.exists(folder + "/secrets.json"):
+            with open(folder + "/secrets.json") as file:
+                secrets = json.load(file)
+            self.wanted = {"bearer.open.test": ("authorization", "Bearer " + secrets["bearer"]),
+                           "grpc.open.test": ("authorization", "Bearer " + secrets["bearer"]),
+                           "credential.test": ("authorization", "Bearer " + secrets["bearer"]),
+                           "basic.open.test": ("authorization", basic("guest", secrets["basic"])),
+                           "git.open.test": ("authorization", basic("x-access-token", secrets["git"])),
+                           "header.open.test": ("x-api-key", secrets["header"])}
+
+    def refuses(self, host, fields):
+        name, value = self.wanted.get(host.partition(":")[0], ("", None))
+        if value is None or fields.get(name) == value:
+            return False
+        with open(self.folder + "/refused", "a") as refused:
+            print(host, fields, file=refused)
+        return True
 
     async def answer(self, method, target, fields, body):
         """Status, fields and body of everything that is not special to HTTP/1.1."""
         path, _, query = target.partition("?")
         host = fields.get("host", "")
+        if self.refuses(host, fields):
+            return "401 Unauthorized", [], b"another credential\n"
         if path.startswith("/git/"):
             return await git_backend(self.folder, method, path, query, fields, body)
         if path == "/hello":
@@ -88,6 +114,9 @@ class Site:
         if fields.get("expect", "").lower() == "100-continue":
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = await self.body_of(fields, reader)
+        if self.refuses(fields.get("host", ""), fields):
+            writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+            return True
         if fields.get("upgrade", "").lower() == "websocket":
             await self.web_socket(fields, reader, writer)
             return False
@@ -97,6 +126,9 @@ class Site:
                 writer.write(b"data: %d\n\n" % number)
                 await writer.drain()
                 await asyncio.sleep(0.05)
+            return False
+        if path == "/upgrade":
+            writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nupgraded")
             return False
         if path == "/trailers":
             writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-After\r\n\r\n"
@@ -125,12 +157,12 @@ class Site:
     @staticmethod
     async def body_of(fields, reader):
         if "chunked" in fields.get("transfer-encoding", ""):
-            body = b""
+            body = bytearray()
             while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
                 body += (await reader.readexactly(size + 2))[:-2]
             while await reader.readuntil(b"\r\n") != b"\r\n":
                 pass
-            return body
+            return bytes(body)
         size = int(fields.get("content-length", "0"))
         if size <= 1 << 26:
             return await reader.readexactly(size)
@@ -184,14 +216,14 @@ class Http2:
         fields["host"] = fields.get(":authority", "")
         status, answered, text = await self.site.answer(fields[":method"], fields[":path"], fields, bytes(body))
         self.connection.send_headers(stream, [(":status", status[:3])] + [(name.lower(), value) for name, value in answered])
-        self.waiting[stream] = b"" if fields[":method"] == "HEAD" else text
+        self.waiting[stream] = memoryview(b"" if fields[":method"] == "HEAD" else text)
         self.pump(stream)
 
     def pump(self, stream):
         text = self.waiting.pop(stream)
         while True:
             size = min(len(text), self.connection.local_flow_control_window(stream), self.connection.max_outbound_frame_size)
-            self.connection.send_data(stream, text[:size], end_stream=size == len(text))
+            self.connection.send_data(stream, bytes(text[:size]), end_stream=size == len(text))
             text = text[size:]
             if not text:
                 return

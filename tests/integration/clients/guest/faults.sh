@@ -64,6 +64,12 @@ try "down" bash -c "curl -sS http://site.test/large?$bytes | wc -c"
 truncate -s "$bytes" /tmp/up
 try "up" curl -sS -T /tmp/up http://site.test/size
 now "large"
+load() { until [ -e /tmp/enough ]; do curl -sf --max-time 240 http://site.test/hello > /dev/null && echo came || echo failed; done; }
+for i in 1 2 3; do load > /tmp/load.$i & done
+now "rules replaced"
+touch /tmp/enough
+wait $(jobs -p)
+echo "rules replaced: $(cat /tmp/load.* | sort | uniq -c | tr -s ' \n' ' ')"
 before=$(cat "$NODE_EXTRA_CA_CERTS")
 curl -s http://site.test/large?100000000000 | { head -c 1000000 > /dev/null; echo "now flowing"; cat > /dev/null; }
 printf 'cut: exit %s\n' "${PIPESTATUS[0]}"

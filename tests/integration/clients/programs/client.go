@@ -1,4 +1,4 @@
-// client.go URL: prints what is there.
+// client.go URL [AUTHORIZATION]: prints what is there.
 package main
 
 import (
@@ -9,7 +9,14 @@ import (
 )
 
 func main() {
-	response, err := http.Get(os.Args[1])
+	request, err := http.NewRequest("GET", os.Args[1], nil)
+	if err != nil {
+		panic(err)
+	}
+	if len(os.Args) > 2 {
+		request.Header.Set("Authorization", os.Args[2])
+	}
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
