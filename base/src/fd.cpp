@@ -42,7 +42,8 @@ ssize_t send_once(int socket, std::span<const std::byte> bytes, std::span<const 
   return sent;
 }
 
-// 0, or what errno says; EMSGSIZE: it was longer than the buffer, or had too many descriptors.
+// 0, or what errno says; EMSGSIZE: it was longer than the buffer, or had too many descriptors; EMFILE: not
+// all of them could be had.
 int receive_once(int socket, std::span<std::byte> buffer, ReceivedMessage& received, int flags) {
   iovec part{buffer.data(), buffer.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * max_passed_descriptors)];
@@ -66,7 +67,9 @@ int receive_once(int socket, std::span<std::byte> buffer, ReceivedMessage& recei
       received.descriptors.emplace_back(fd);
     }
   }
-  return message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? EMSGSIZE : 0;
+  if (message.msg_flags & MSG_TRUNC) return EMSGSIZE;
+  if (!(message.msg_flags & MSG_CTRUNC)) return 0;
+  return received.descriptors.size() == max_passed_descriptors ? EMSGSIZE : EMFILE;
 }
 
 }  // namespace
@@ -138,6 +141,8 @@ Result<ReceivedMessage> receive_with_descriptors(int socket, std::span<std::byte
 Result<std::optional<ReceivedMessage>> receive_message_now(int socket, std::span<std::byte> buffer) {
   ReceivedMessage received;
   int error = receive_once(socket, buffer, received, MSG_DONTWAIT);
+  received.lost_descriptors = error == EMFILE;
+  if (received.lost_descriptors) return received;
   if (error == EAGAIN) return std::nullopt;
   if (error == ECONNRESET || (error == 0 && received.size == 0))
     return fail(ErrorCode::unavailable, "the other side of a socket is gone");

@@ -24,6 +24,8 @@ Result<std::optional<ReceivedControl>> receive_control(int socket) {
   auto got =
       ANCHORHOLD_TRY(receive_message_now(socket, std::as_writable_bytes(std::span(&received.message, 1))));
   if (!got) return std::nullopt;
+  if (got->lost_descriptors)
+    return fail(ErrorCode::resource_exhausted, "a control message's descriptor could not be received");
   if (got->size != sizeof received.message || got->descriptors.size() > 1 ||
       received.message.magic != ControlMessage::expected_magic)
     return fail(ErrorCode::data_loss, fmt::format("a control message of {} bytes is not ours", got->size));

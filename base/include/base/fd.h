@@ -50,12 +50,13 @@ Status send_with_descriptors(int socket, std::span<const std::byte> bytes, std::
 struct ReceivedMessage {
   std::size_t size = 0;  // bytes written to the buffer; 0 with no descriptors: the other side closed
   std::vector<UniqueFd> descriptors;
+  bool lost_descriptors = false;  // there were more, and this process may not open as many
 };
 // A message longer than the buffer, or with more descriptors than allowed, is an error (data_loss).
 Result<ReceivedMessage> receive_with_descriptors(int socket, std::span<std::byte> buffer);
 // The same two without waiting. Sending: resource_exhausted when the other side does not read; of a stream
 // socket the message goes whole or not at all, as far as it has room for it. Receiving: nothing when nothing
-// is there. Both: unavailable when the other side is gone.
+// is there; what came without all of its descriptors says so. Both: unavailable when the other side is gone.
 Status send_message_now(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors);
 Result<std::optional<ReceivedMessage>> receive_message_now(int socket, std::span<std::byte> buffer);
 

@@ -81,6 +81,9 @@ Result<std::optional<ControlMessage>> receive_control(int socket) {
   auto message = parse_control({buffer.data(), got->size});
   if (message && message->type == ControlType::secret) sodium_memzero(buffer.data(), got->size);
   if (!message) return fail(std::move(message).error());
+  // A connection that this process has no room for is closed by that; everything else is needed.
+  if (got->lost_descriptors && message->type != ControlType::stream)
+    return fail(ErrorCode::resource_exhausted, "a control message's descriptor could not be received");
   if (!got->descriptors.empty()) message->descriptor = std::move(got->descriptors[0]);
   return std::optional(std::move(*message));
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -93,6 +94,18 @@ TEST(Descriptors, MessagesThatCannotBePassedAtOnceSaySo) {
   ASSERT_TRUE(send_message_now(left.get(), message, {}));
   std::array<std::byte, 511> small;
   EXPECT_EQ(receive_message_now(right.get(), small).error().code, ErrorCode::data_loss);
+  // A process that may open no more descriptors gets the message, and is told.
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  ASSERT_TRUE(send_message_now(left.get(), message, {&fd, 1}));
+  rlimit none = files;
+  none.rlim_cur = 3;
+  setrlimit(RLIMIT_NOFILE, &none);
+  auto without = receive_message_now(right.get(), buffer);
+  setrlimit(RLIMIT_NOFILE, &files);
+  ASSERT_TRUE(without && *without);
+  EXPECT_TRUE((*without)->lost_descriptors);
+  EXPECT_TRUE((*without)->descriptors.empty());
   right.reset();
   EXPECT_EQ(send_message_now(left.get(), message, {}).error().code, ErrorCode::unavailable);
   EXPECT_EQ(receive_message_now(left.get(), buffer).error().code, ErrorCode::unavailable);
