@@ -1,7 +1,10 @@
 // CONNECT and what comes after it when nothing is opened.
+#include <atomic>
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <future>
+#include <thread>
 
 #include "bed.h"
 
@@ -205,6 +208,60 @@ TEST_F(EgressTunnel, BothHalvesCloseOnTheirOwn) {
   wire.write(std::string(300'000, 'x'));
   wire.end_writing();
   EXPECT_EQ(wire.read_all(), "got 300000");
+}
+
+TEST_F(EgressTunnel, AHalfThatIsLeftOpenForNothingIsEnded) {
+  dns().set("half.example.com", {"44.128.1.2"});
+  std::promise<void> ended;
+  Site site("44.128.1.2", 2525, [&](Wire& wire) {
+    wire.write("all of it");
+    wire.end_writing();
+    wire.read_all();  // of a guest that says nothing and does not close
+    ended.set_value();
+  });
+  auto tunnel = rule("half.example.com", policy::EgressAction::allow, {2525});
+  tunnel.tunnel_only = true;
+  allow(tunnel);
+  spec().limits.half_closed = std::chrono::milliseconds(300);
+  start();
+  Wire wire = connect("half.example.com:2525");
+  EXPECT_EQ(wire.read_all(), "all of it");
+  EXPECT_EQ(ended.get_future().wait_for(std::chrono::minutes(1)), std::future_status::ready);
+}
+
+// Every order in which the two halves of many tunnels fill up, end and are cut.
+TEST_F(EgressTunnel, ManyTunnelsThatFillUpAndEndLoseNothing) {
+  dns().set("many.example.com", {"44.128.1.2"});
+  Site site("44.128.1.2", 2525, [](Wire& wire) {
+    // As much comes back as was sent, while more is sent.
+    for (std::string part; !(part = wire.read_some()).empty();)
+      if (!wire.write(part)) return;
+  });
+  auto tunnel = rule("many.example.com", policy::EgressAction::allow, {2525});
+  tunnel.tunnel_only = true;
+  allow(tunnel);
+  start();
+  std::vector<std::thread> guests;
+  std::atomic<int> whole{0};
+  for (int i = 0; i < 24; ++i)
+    guests.emplace_back([&, i] {
+      Wire wire = connect("many.example.com:2525");
+      if (i % 6 == 5) return;  // closes at once
+      const std::string block(static_cast<std::size_t>(1 + i * 7919), static_cast<char>('a' + i));
+      std::size_t got = 0, sent = 0;
+      std::thread reader([&] {
+        for (std::string part; !(part = wire.read_some()).empty(); got += part.size())
+          if (part.find_first_not_of(block[0]) != std::string::npos) return;
+      });
+      for (int turn = 0; turn < 40; ++turn, sent += block.size())
+        EXPECT_TRUE(wire.write(block)) << std::strerror(errno);
+      wire.end_writing();
+      reader.join();
+      EXPECT_EQ(got, sent) << i;
+      if (got == sent) ++whole;
+    });
+  for (auto& guest : guests) guest.join();
+  EXPECT_EQ(whole, 20);
 }
 
 TEST_F(EgressTunnel, AHeadThatNeverEndsIsEnded) {

@@ -84,6 +84,10 @@ Awaitable<void> attempt(asio::io_context& loop, std::shared_ptr<Race> race, poli
   UniqueFd fd(socket(address.is_v4() ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   int error = fd ? 0 : errno;
   std::unique_ptr<SocketStream> stream;
+  if (fd && is_kept_descriptor(fd.get())) {
+    fd.reset();
+    error = EMFILE;
+  }
   if (fd) {
     set_options(fd.get());
     auto where = socket_address(address, port);

@@ -45,6 +45,16 @@ Status drop_capabilities() {
   return {};
 }
 
+// Root may have more descriptors than it was given, as long as it has its capabilities; nobody else.
+rlim_t raise_descriptors() {
+  rlimit given{};
+  if (getrlimit(RLIMIT_NOFILE, &given) != 0) return 0;
+  const rlimit wanted{enough_descriptors, enough_descriptors};
+  if (given.rlim_max < enough_descriptors && setrlimit(RLIMIT_NOFILE, &wanted) == 0)
+    return enough_descriptors;
+  return std::min(given.rlim_max, enough_descriptors);
+}
+
 // Sockets of the internet, TCP and UDP, to connect with; none to listen on, and none of any other kind.
 void add_socket_rules(SealPolicy& policy) {
   for (std::uint64_t family : {AF_INET, AF_INET6})
@@ -69,9 +79,7 @@ Result<int> seal_process(const EgressdArguments& arguments, const OwnAddresses& 
 #ifndef ANCHORHOLD_SANITIZED
   policy.limits.push_back({RLIMIT_DATA, 2ull << 30});
 #endif
-  rlimit descriptors{};
-  if (getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return fail_errno(errno, "getrlimit");
-  policy.limits.push_back({RLIMIT_NOFILE, std::min(descriptors.rlim_max, enough_descriptors)});
+  policy.limits.push_back({RLIMIT_NOFILE, raise_descriptors()});
   ANCHORHOLD_CHECK(drop_capabilities());
   return ANCHORHOLD_TRY(seal(policy)).landlock_abi;
 }

@@ -56,6 +56,10 @@ Awaitable<bool> GuestConnection::record(EventReport report) {
   co_return co_await proxy_.host().record(report);
 }
 
+Awaitable<Result<std::string>> GuestConnection::secret(SecretRequest request) {
+  co_return co_await proxy_.host().secret(std::move(request));
+}
+
 void GuestConnection::time_is_over() {
   guest_->cut();
   if (server_) server_->cut();

@@ -9,16 +9,17 @@
 
 #include "egress/client_hello.h"
 #include "egress/http_head.h"
+#include "opened_connection.h"
 #include "proxy.h"
 #include "refusal.h"
 #include "stream.h"
 
 namespace anchorhold::egress {
 
-class GuestConnection : public std::enable_shared_from_this<GuestConnection> {
+class GuestConnection final : public OpenedConnection, public std::enable_shared_from_this<GuestConnection> {
  public:
   GuestConnection(Proxy& proxy, std::unique_ptr<Stream> guest);
-  ~GuestConnection();
+  ~GuestConnection() override;
 
   Awaitable<void> run();
   // The policy changed: goes on, or is cut with an event.
@@ -26,9 +27,19 @@ class GuestConnection : public std::enable_shared_from_this<GuestConnection> {
   void time_is_over();
   const Deadline& deadline() const { return deadline_; }
 
+  // OpenedConnection
+  asio::io_context& loop() override { return proxy_.loop(); }
+  const policy::Destination& destination() const override { return *destination_; }
+  const Decided& decided() const override { return decided_; }
+  Stream& server() override { return *server_; }
+  void moves() override { deadline_.in(decided_.configuration->limits.quiet); }
+  EventReport report_of(EventKind kind, std::string cause) const override;
+  Awaitable<bool> record(EventReport report) override;
+  Awaitable<Result<std::string>> secret(SecretRequest request) override;
+  std::string& last_git() override { return last_git_; }
+
  private:
   friend class HttpExchange;
-  friend class Http2Bridge;
 
   // A refusal that the guest can read.
   struct Refusal {
@@ -39,9 +50,7 @@ class GuestConnection : public std::enable_shared_from_this<GuestConnection> {
   // Everything that is awaited is given objects with names, or those that functions return: GCC 12 destroys
   // temporaries that braces make in such a call twice.
   static Refusal refusal(unsigned status, EventReport report);
-  EventReport report_of(EventKind kind, std::string cause) const;
   Awaitable<void> refuse(Stream& guest, Refusal why);
-  Awaitable<bool> record(EventReport report);
   // Recorded, and the guest is told by an alert of TLS, since it waits for a server's hello.
   Awaitable<void> refuse_hello(std::string cause, bool violation);
 

@@ -11,15 +11,15 @@
 #include "egress/git.h"
 #include "egress/http2_head.h"
 #include "egress/request_judge.h"
-#include "guest_connection.h"
 #include "http2_session.h"
+#include "opened_connection.h"
 #include "refusal.h"
 
 namespace anchorhold::egress {
 
 class Http2Bridge {
  public:
-  Http2Bridge(GuestConnection& connection, Stream& guest);
+  Http2Bridge(OpenedConnection& connection, Stream& guest);
   ~Http2Bridge();
   // Until either side has ended; nothing of it runs after.
   Awaitable<void> run();
@@ -82,7 +82,7 @@ class Http2Bridge {
   void server_is_gone();
   void guest_is_gone();
 
-  GuestConnection& connection_;
+  OpenedConnection& connection_;
   Stream& guest_stream_;
   std::unique_ptr<GuestEvents> guest_events_;
   std::unique_ptr<ServerEvents> server_events_;

@@ -46,9 +46,9 @@ Awaitable<void> Http2Bridge::admit_git(Shared exchange, RequestJudgement judgeme
     report.kind = EventKind::allow;
     report.cause = decided.decision.reason;
     std::string noted = fmt::format("{} {} {}", report.git_operation, report.git_repository, report.git_refs);
-    admitted = noted == connection_.last_git_ && report.git_refs.empty();
+    admitted = noted == connection_.last_git() && report.git_refs.empty();
     if (!admitted) admitted = co_await connection_.record(report);
-    if (admitted) connection_.last_git_ = std::move(noted);
+    if (admitted) connection_.last_git() = std::move(noted);
     report.kind = EventKind::deny;
     report.cause = "what is allowed must be recorded, and was not";
   }

@@ -1,12 +1,16 @@
 #include "proxy.h"
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include "guest_connection.h"
+#include "refusal.h"
+#include "relay.h"
 
 namespace anchorhold::egress {
 namespace {
@@ -14,6 +18,10 @@ namespace {
 constexpr std::chrono::milliseconds deadline_step(250);
 constexpr std::size_t max_questions = 64;
 constexpr int max_rounds = 4;
+// Connections beyond the bound that are told so at a time.
+constexpr std::size_t max_refusing = 128;
+// For those that are told so, for what is dialled and looked up, and for the process itself.
+constexpr std::size_t spare_descriptors = 400;
 
 policy::EgressDecision denied(std::string reason) {
   return {policy::EgressAction::deny, {}, nullptr, std::move(reason)};
@@ -86,10 +94,18 @@ Status Proxy::configure(ControlMessage message) {
 
 void Proxy::accept(UniqueFd stream) {
   if (!set_nonblocking(stream.get())) return;
-  if (connections_.size() >= configuration_->limits.connections) {
+  const bool last = is_kept_descriptor(stream.get());
+  if (last || connections_.size() >= most_connections()) {
     // Once for as long as it stays so: the guest opens them as fast as it likes.
-    if (!std::exchange(was_full_, true)) asio::co_spawn(loop_, report_full(), asio::detached);
-    return;  // closes it
+    EventReport report;
+    report.cause = fmt::format("the guest opened more connections than {}", most_connections());
+    report.violation = true;
+    std::string answer = refusal_response(503, report, {});
+    if (!std::exchange(was_full_, true))
+      asio::co_spawn(loop_, report_full(std::move(report)), asio::detached);
+    if (!last && refusing_ < max_refusing)
+      asio::co_spawn(loop_, refuse_full(std::move(stream), std::move(answer)), asio::detached);
+    return;  // beyond those that are told why, it is closed
   }
   was_full_ = false;
   auto connection =
@@ -98,11 +114,24 @@ void Proxy::accept(UniqueFd stream) {
   asio::co_spawn(loop_, run(connection), asio::detached);
 }
 
-Awaitable<void> Proxy::report_full() {
-  EventReport report;
-  report.cause = fmt::format("the guest opened more connections than {}", configuration_->limits.connections);
-  report.violation = true;
+// A process without descriptors would lose messages of the host.
+std::size_t Proxy::most_connections() const {
+  rlimit descriptors{};
+  if (getrlimit(RLIMIT_NOFILE, &descriptors) != 0 || descriptors.rlim_cur < 2 * spare_descriptors) return 0;
+  return std::min<std::size_t>(configuration_->limits.connections,
+                               (descriptors.rlim_cur - spare_descriptors) / 2);
+}
+
+Awaitable<void> Proxy::report_full(EventReport report) {
   co_await host_.record(report);
+}
+
+Awaitable<void> Proxy::refuse_full(UniqueFd stream, std::string answer) {
+  ++refusing_;
+  SocketStream guest(loop_, std::move(stream));
+  // It fits into the socket, or it is not told.
+  if (guest.try_write(answer).count == answer.size()) co_await linger(loop_, guest);
+  --refusing_;
 }
 
 Awaitable<void> Proxy::run(std::shared_ptr<GuestConnection> connection) {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "authority.h"
+#include "decided.h"
 #include "dialer.h"
 #include "egress/control.h"
 #include "host_link.h"
@@ -17,31 +18,6 @@
 namespace anchorhold::egress {
 
 class GuestConnection;
-
-// A decision with the configuration that its rule lives in.
-struct Decided {
-  policy::EgressDecision decision;
-  std::shared_ptr<const Configuration> configuration;
-  bool once = false;  // a person allowed it for this time
-
-  bool allowed() const { return decision.action == policy::EgressAction::allow; }
-  bool inspecting() const { return decision.rule && decision.rule->inspecting(); }
-  bool tunnel_only() const { return decision.rule && decision.rule->tunnel_only; }
-  // Its requests are signed again.
-  bool signs() const {
-    if (!decision.rule || decision.rule->credential.empty()) return false;
-    auto found = configuration->credentials.find(decision.rule->credential);
-    return found != configuration->credentials.end() && found->second.kind == CredentialForm::Kind::aws_sigv4;
-  }
-};
-
-// What is known of a request when its destination is decided.
-struct Wanted {
-  policy::Destination destination;
-  std::string method{};  // empty: a CONNECT
-  std::string path{};
-  std::uint64_t bytes_waiting = 0;
-};
 
 class Proxy {
  public:
@@ -69,8 +45,10 @@ class Proxy {
   Status take(ControlMessage message);
   Status configure(ControlMessage message);
   void accept(UniqueFd stream);
+  std::size_t most_connections() const;
   Awaitable<void> run(std::shared_ptr<GuestConnection> connection);
-  Awaitable<void> report_full();
+  Awaitable<void> report_full(EventReport report);
+  Awaitable<void> refuse_full(UniqueFd stream, std::string answer);
   Awaitable<void> look_at_deadlines();
   Awaitable<void> ask(std::shared_ptr<Pending> pending, Wanted wanted, std::string reason);
 
@@ -85,6 +63,7 @@ class Proxy {
   std::unordered_map<GuestConnection*, std::weak_ptr<GuestConnection>> connections_;
   std::map<policy::Destination, std::shared_ptr<Pending>> questions_;
   bool was_full_ = false;
+  std::size_t refusing_ = 0;
 };
 
 }  // namespace anchorhold::egress

@@ -4,6 +4,7 @@
 #include <boost/asio/experimental/as_tuple.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cerrno>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 namespace anchorhold::egress {
@@ -12,6 +13,7 @@ namespace {
 constexpr std::size_t scratch_bytes = 64 * 1024;
 // A reader does not take more at once than a message needs.
 constexpr std::size_t fill_bytes = 16 * 1024;
+constexpr rlim_t kept_descriptors = 64;
 
 Io failed_call(Direction direction) {
   if (errno == EAGAIN || errno == EINTR) return {Io::State::waiting, 0, direction};
@@ -20,8 +22,12 @@ Io failed_call(Direction direction) {
 
 }  // namespace
 
+SocketStream::~SocketStream() {
+  if (waiter_) waiter_->release();  // which would close it as well
+}
+
 Io SocketStream::try_read(std::span<char> buffer) {
-  ssize_t count = recv(socket_.native_handle(), buffer.data(), buffer.size(), 0);
+  ssize_t count = recv(fd_.get(), buffer.data(), buffer.size(), 0);
   if (count > 0) {
     auto size = static_cast<std::size_t>(count);
     return {Io::State::done, size, Direction::read, size < buffer.size()};
@@ -30,24 +36,31 @@ Io SocketStream::try_read(std::span<char> buffer) {
 }
 
 Io SocketStream::try_write(std::string_view bytes) {
-  ssize_t count = send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  ssize_t count = send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   if (count >= 0) return {Io::State::done, static_cast<std::size_t>(count)};
   return failed_call(Direction::write);
 }
 
 Io SocketStream::try_shutdown() {
-  shutdown(socket_.native_handle(), SHUT_WR);
+  shutdown(fd_.get(), SHUT_WR);
   return {Io::State::done, 0};
 }
 
 Awaitable<void> SocketStream::wait(Direction direction) {
   auto type = direction == Direction::read ? asio::posix::stream_descriptor::wait_read
                                            : asio::posix::stream_descriptor::wait_write;
-  co_await socket_.async_wait(type, asio::experimental::as_tuple(asio::use_awaitable));
+  if (!waiter_) waiter_.emplace(loop_, fd_.get());
+  co_await waiter_->async_wait(type, asio::experimental::as_tuple(asio::use_awaitable));
 }
 
 void SocketStream::cut() {
-  shutdown(socket_.native_handle(), SHUT_RDWR);
+  shutdown(fd_.get(), SHUT_RDWR);
+}
+
+bool is_kept_descriptor(int fd) {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
+         static_cast<rlim_t>(fd) + kept_descriptors >= limit.rlim_cur;
 }
 
 Awaitable<Io> read_some(Stream& stream, std::span<char> buffer) {

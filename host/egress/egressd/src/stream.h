@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,16 +53,19 @@ class Stream {
 // A connected socket, non-blocking.
 class SocketStream : public Stream {
  public:
-  SocketStream(asio::io_context& loop, UniqueFd fd) : socket_(loop, fd.release()) {}
+  SocketStream(asio::io_context& loop, UniqueFd fd) : loop_(loop), fd_(std::move(fd)) {}
+  ~SocketStream() override;
   Io try_read(std::span<char> buffer) override;
   Io try_write(std::string_view bytes) override;
   Io try_shutdown() override;
   Awaitable<void> wait(Direction direction) override;
   void cut() override;
-  int descriptor() { return socket_.native_handle(); }
+  int descriptor() const { return fd_.get(); }
 
  private:
-  asio::posix::stream_descriptor socket_;
+  asio::io_context& loop_;
+  UniqueFd fd_;
+  std::optional<asio::posix::stream_descriptor> waiter_;  // once somebody has waited
 };
 
 // What a connection allows itself to wait. One object for each connection, looked at about once a second.
@@ -74,6 +78,9 @@ class Deadline {
  private:
   Clock::time_point at_ = Clock::time_point::max();
 };
+
+// One of the last that the process may open: those are kept for what the host passes.
+bool is_kept_descriptor(int fd);
 
 // At least one byte, or the end.
 Awaitable<Io> read_some(Stream& stream, std::span<char> buffer);
