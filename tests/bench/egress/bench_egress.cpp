@@ -1,6 +1,7 @@
 // What the egress process costs, against proxies that people use, on the same servers in one run. Streams of
 // a guest are given to the process as the session gives them; the others are reached over TCP. Usage:
 // bench_egress [seconds per figure]
+#include <algorithm>
 #include <arpa/inet.h>
 #include <atomic>
 #include <chrono>
@@ -9,8 +10,10 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <netinet/tcp.h>
+#include <sstream>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <thread>
@@ -20,6 +23,7 @@
 #include "base/files.h"
 #include "base/process.h"
 #include "egress/door.h"
+#include "guest_figures.h"
 #include "network.h"
 #include "site.h"
 
@@ -38,14 +42,19 @@ class CountingSink : public events::EventSink {
   Status record(events::Event) override { return {}; }
 };
 
-// Answers "p" with 4 bytes, and "s" with bytes for ever.
+// Answers "p" with 4 bytes, "s" with bytes for ever, and the end after "k" with 4 bytes.
 void serve_raw(Wire& wire) {
   static const std::string block(1u << 20, 'b');
   for (std::string said; !(said = wire.read_some()).empty();) {
     if (said[0] == 's')
       while (wire.write(block)) {
       }
-    else
+    else if (said[0] == 'k') {
+      while (!wire.read_some().empty()) {
+      }
+      wire.write("pong");
+      return;
+    } else
       wire.write("pong");
   }
 }
@@ -71,6 +80,20 @@ Wire dial(std::uint16_t port) {
   where.sin_family = AF_INET;
   where.sin_port = htons(port);
   where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  int one = 1;
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&where), sizeof where) != 0) return Wire(UniqueFd());
+  return Wire(std::move(fd));
+}
+
+// A server itself, without a proxy.
+Wire dial_site(const std::string& destination) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto colon = destination.find(':');
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_port = htons(static_cast<std::uint16_t>(std::stoi(destination.substr(colon + 1))));
+  inet_pton(AF_INET, destination.substr(0, colon).c_str(), &where.sin_addr);
   int one = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   if (connect(fd.get(), reinterpret_cast<sockaddr*>(&where), sizeof where) != 0) return Wire(UniqueFd());
@@ -135,6 +158,59 @@ double round_trips(const Open& open) {
   });
 }
 
+// The median of one client's round trips, in microseconds.
+double latency(const std::function<bool()>& round_trip) {
+  std::vector<double> times;
+  for (auto end = Clock::now() + run_time; Clock::now() < end;) {
+    auto begin = Clock::now();
+    if (!round_trip()) return -1;
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+double tunnel_latency(const Open& open, bool direct) {
+  Wire wire = open();
+  if (!direct && !through(wire, raw)) return -1;
+  return latency([&] { return wire.write("p") && wire.read_exactly(4) == "pong"; });
+}
+
+// Requests that have a connection through the proxy already, as HTTP in TLS.
+double opened_latency(const Open& open, const std::string& trust, bool direct) {
+  Wire wire = open();
+  if (!direct && !through(wire, secure)) return -1;
+  if (!wire.connect_tls(trust, "").empty()) return -1;
+  return latency([&] {
+    return wire.write("GET / HTTP/1.1\r\nHost: 44.128.1.2\r\n\r\n") &&
+           wire.read_until("small body").ends_with("small body");
+  });
+}
+
+// With TLS from both sides and one request each.
+double opened_connections(const Open& open, const std::string& trust) {
+  return rate([&] {
+    return [&] {
+      Wire wire = open();
+      if (!through(wire, secure) || !wire.connect_tls(trust, "").empty()) return 0.0;
+      wire.write("GET / HTTP/1.1\r\nHost: 44.128.1.2\r\n\r\n");
+      return wire.read_until("small body").ends_with("small body") ? 1.0 : 0.0;
+    };
+  });
+}
+
+// Requests to a proxy, http://.
+double plain_requests(const Open& open) {
+  return rate([&] {
+    auto wire = std::make_shared<Wire>(open());
+    return [wire] {
+      if (!wire->write("GET http://44.128.1.3/ HTTP/1.1\r\nHost: 44.128.1.3\r\n\r\n")) return 0.0;
+      std::string head = wire->read_until("small body");
+      return head.starts_with("HTTP/1.1 200") && head.ends_with("small body") ? 1.0 : 0.0;
+    };
+  });
+}
+
 double tunnelled(const Open& open) {
   return rate(
       [&] {
@@ -171,6 +247,18 @@ double opened(const Open& open, const std::string& trust, const char* path, doub
       threads);
 }
 
+// What a process has used of the processors.
+double cpu_seconds(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) fields >> skipped;
+  double user = 0, system = 0;
+  fields >> user >> system;
+  return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
 long resident_kib(pid_t pid) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(status, line);)
@@ -191,6 +279,13 @@ void print(const char* what, const std::map<std::string, double>& figures, const
   std::printf(" %s", unit);
   if (best > 0) std::printf("  (%.2fx the best other)", own / best);
   std::printf("\n");
+  std::fflush(stdout);
+}
+
+void print_cost(const std::map<std::string, double>& figures, const char* what) {
+  std::printf("%28s", "");
+  for (const auto& [name, figure] : figures) std::printf("  %s %.1f", name.c_str(), figure);
+  std::printf(" %s\n", what);
   std::fflush(stdout);
 }
 
@@ -233,6 +328,7 @@ int main(int argc, char** argv) {
   TestAuthority authority;
   (void)write_file_atomic(path("ca.pem"), authority.pem());
   Site raw_site("44.128.1.1", 9000, serve_raw);
+  Site plain_site("44.128.1.3", 80, serve_http);
   Site secure_site("44.128.1.2", 443, serve_http,
                    authority.context_for({.name = "44.128.1.2"}, {"http/1.1"}));
 
@@ -249,7 +345,10 @@ int main(int argc, char** argv) {
   tunnel.tunnel_only = true;
   inspect.host = *policy::HostPattern::parse("44.128.1.2");
   inspect.deny_headers = {"x-never-sent"};
-  spec.policy.rules.user = {tunnel, inspect};
+  policy::EgressRule plain = inspect;
+  plain.host = *policy::HostPattern::parse("44.128.1.3");
+  plain.deny_headers.clear();
+  spec.policy.rules.user = {tunnel, inspect, plain};
   egress::DoorHost host;
   host.sink = &sink;
   auto door = egress::Door::start(spec, host);
@@ -277,28 +376,63 @@ int main(int argc, char** argv) {
   std::map<std::string, Open> tunnels{{"egressd", own}};
   for (Other& other : others)
     if (begin(other)) tunnels[other.name] = [port = other.port] { return dial(port); };
-  std::map<std::string, double> figures;
-  for (const auto& [name, open] : tunnels) figures[name] = connections(open);
+  std::map<std::string, pid_t> pids{{"egressd", (*door)->pid()}};
+  for (Other& other : others)
+    if (other.child) pids[other.name] = other.child->pid();
+  // On a machine that does other things as well, what the processors were used for says more than the time.
+  std::map<std::string, double> figures, cost;
+  auto measure = [&](const std::string& name, const std::function<double()>& figure, double per) {
+    double before = cpu_seconds(pids[name]);
+    auto begin = Clock::now();
+    figures[name] = figure();
+    double count = figures[name] * std::chrono::duration<double>(Clock::now() - begin).count();
+    cost[name] = count > 0 ? (cpu_seconds(pids[name]) - before) * 1e6 / count * per : 0;
+  };
+  for (const auto& [name, open] : tunnels)
+    measure(
+        name, [&] { return connections(open); }, 1);
   print("tunnelled connections", figures, "/s");
-  for (const auto& [name, open] : tunnels) figures[name] = round_trips(open);
+  print_cost(cost, "us of its processor time each");
+  for (const auto& [name, open] : tunnels)
+    measure(
+        name, [&] { return round_trips(open); }, 1);
   print("tunnelled round trips", figures, "/s");
-  for (const auto& [name, open] : tunnels) figures[name] = tunnelled(open);
+  print_cost(cost, "us of its processor time each");
+  for (const auto& [name, open] : tunnels)
+    measure(
+        name, [&] { return tunnelled(open); }, 1);
   print("tunnelled bytes", figures, "MiB/s");
+  print_cost(cost, "us of its processor time a MiB");
+  double direct = tunnel_latency([] { return dial_site(raw); }, true);
+  for (const auto& [name, open] : tunnels) figures[name] = tunnel_latency(open, false) - direct;
+  print_cost(figures, "us added to a round trip in a tunnel");
+  for (const auto& [name, open] : tunnels)
+    measure(
+        name, [&] { return plain_requests(open); }, 1);
+  print("http:// requests", figures, "/s");
   for (Other& other : others) other.child.reset();
 
   figures.clear();
   std::string ca = (*door)->ca_certificate_pem(), mitm_ca;
-  figures["egressd"] = opened(own, ca, "/", 0, clients);
-  std::map<std::string, double> bytes{{"egressd", opened(own, ca, "/big", 1 << 20, 2)}};
+  std::map<std::string, double> bytes, dialled, added;
+  direct = opened_latency([] { return dial_site(secure); }, authority.pem(), true);
+  auto measure_opened = [&](const std::string& name, const Open& open, const std::string& trust) {
+    figures[name] = opened(open, trust, "/", 0, clients);
+    bytes[name] = opened(open, trust, "/big", 1 << 20, 2);
+    dialled[name] = opened_connections(open, trust);
+    added[name] = opened_latency(open, trust, false) - direct;
+  };
+  measure_opened("egressd", own, ca);
   if (begin(mitm)) {
     auto text = read_file(path("mitm/mitmproxy-ca-cert.pem"), 1 << 20);
     Open open = [] { return dial(8889); };
-    if (text) figures["mitmproxy"] = opened(open, *text, "/", 0, clients);
-    if (text) bytes["mitmproxy"] = opened(open, *text, "/big", 1 << 20, 2);
+    if (text) measure_opened("mitmproxy", open, *text);
     mitm.child.reset();
   }
   print("opened requests", figures, "/s");
   print("opened bytes", bytes, "MiB/s");
+  print("opened connections", dialled, "/s");
+  print_cost(added, "us added to a request in an opened connection");
 
   // In a process that has not been busy: what a burst leaves behind is given back later.
   auto fresh = egress::Door::start(spec, host);
@@ -320,5 +454,6 @@ int main(int argc, char** argv) {
   double tunnelled_kib = idle(1000, false);
   std::printf("memory of an idle connection  tunnelled %.1f KiB  opened %.1f KiB\n", tunnelled_kib,
               idle(500, true));
+  print_guest_figures(**door, raw, serve_raw);
   return 0;
 }

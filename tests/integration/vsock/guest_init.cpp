@@ -1,7 +1,7 @@
 // The whole user space of the guest that the vsock tests boot: static, PID 1. It serves three ports and dials
 // the host, so that every direction and every way of closing is seen with a real driver.
 //   6000 echoes; 6001 reads to the end and answers with count and hash; 6002 is told a count and sends so
-//   many bytes.
+//   many bytes; 6003 measures a port of the host, as guest_measure.h says.
 // Dialled: host port 2048, told "ready <errno of dialling the closed port 2049>"; what arrives there ends the
 // guest.
 #include <cerrno>
@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <linux/vm_sockets.h>
 #include <sys/reboot.h>
 #include <sys/socket.h>
@@ -17,7 +18,11 @@
 #include <unistd.h>
 #include <vector>
 
+#include "guest_measure.h"
+
 namespace {
+
+using anchorhold::vsock::testing::Measure;
 
 constexpr std::size_t chunk = 256 << 10;
 
@@ -85,6 +90,65 @@ void produce(int fd) {
   }
 }
 
+bool read_whole(int fd, void* bytes, std::size_t count) {
+  for (auto* at = static_cast<char*>(bytes); count > 0;) {
+    ssize_t got = read(fd, at, count);
+    if (got <= 0) return false;
+    at += got;
+    count -= static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+bool measured(int far, const Measure& what) {
+  static char buffer[chunk];
+  char answer[4];
+  std::uint64_t left = what.count;
+  switch (what.kind) {
+    case Measure::round_trips:
+      for (; left > 0; --left)
+        if (!write_whole(far, "p", 1) || !read_whole(far, answer, 4)) return false;
+      return true;
+    case Measure::down:
+      if (!write_whole(far, "s", 1)) return false;
+      while (left > 0) {
+        ssize_t got = read(far, buffer, left < sizeof buffer ? left : sizeof buffer);
+        if (got <= 0) return false;
+        left -= static_cast<std::uint64_t>(got);
+      }
+      return true;
+    case Measure::up:
+      if (!write_whole(far, "k", 1)) return false;
+      for (; left > 0; left -= left < sizeof buffer ? left : sizeof buffer)
+        if (!write_whole(far, buffer, left < sizeof buffer ? left : sizeof buffer)) return false;
+      shutdown(far, SHUT_WR);
+      return read_whole(far, answer, 4);
+  }
+  return false;
+}
+
+void measure(int fd) {
+  Measure what;
+  char text[512];
+  if (!read_whole(fd, &what, sizeof what) || what.request_bytes > sizeof text ||
+      !read_whole(fd, text, what.request_bytes))
+    return;
+  int far = dial(what.port);
+  if (far < 0 || !write_whole(far, text, what.request_bytes)) return;
+  for (int ends = 0; what.request_bytes > 0 && ends < 4;) {
+    char byte;
+    if (read(far, &byte, 1) != 1) return;
+    ends = byte == (ends % 2 == 0 ? '\r' : '\n') ? ends + 1 : byte == '\r' ? 1 : 0;
+  }
+  timespec begin, end;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  if (!measured(far, what)) return;
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  std::uint64_t nanoseconds =
+      static_cast<std::uint64_t>((end.tv_sec - begin.tv_sec) * 1'000'000'000 + (end.tv_nsec - begin.tv_nsec));
+  write_whole(fd, reinterpret_cast<const char*>(&nanoseconds), sizeof nanoseconds);
+}
+
 void serve(std::uint32_t port, void (*with)(int)) {
   int listener = socket(AF_VSOCK, SOCK_STREAM, 0);
   sockaddr_vm address{};
@@ -117,6 +181,7 @@ int main() {
   serve(6000, echo);
   serve(6001, digest);
   serve(6002, produce);
+  serve(6003, measure);
   int closed_port = dial(2049);
   int host = dial(2048);
   if (host >= 0) {
