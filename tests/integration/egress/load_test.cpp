@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <csignal>
 #include <fstream>
+#include <iostream>
 #include <list>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -46,6 +47,9 @@ TEST_F(EgressLoad, TenThousandIdleConnectionsHoldLittle) {
   // Two of each are here, the guest's end and the server's; and two in the process, which keeps some.
   std::size_t most = std::min<std::size_t>(10'000, (files.rlim_max - 400) / 2);
   if (most < 1000) GTEST_SKIP() << "this machine allows a process " << files.rlim_max << " descriptors";
+  if (most < 10'000)
+    std::cerr << "NOT 10,000 connections but " << most << ": this machine allows a process " << files.rlim_max
+              << " descriptors\n";
   UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in where{};
   where.sin_family = AF_INET;
