@@ -17,12 +17,9 @@ class NetworkCredentialTest : public CliTest {
     return std::string(ANCHORHOLD_SOURCE_DIR) + "/tests/integration/cli/network/" + name;
   }
   Running start_in_bed(std::vector<std::string> argv) {
-    std::vector<std::string> words{"/usr/bin/env", "unshare", "--net",        "--mount",
-                                   "--pid",        "--fork",  "--kill-child", "--mount-proc"};
-    if (geteuid() != 0) words.insert(words.end(), {"--user", "--map-root-user"});
-    words.insert(words.end(), {beside("bed"), bed_.string()});
+    std::vector<std::string> words{beside("bed"), bed_.string()};
     words.insert(words.end(), argv.begin(), argv.end());
-    return start_program(words);
+    return start_in_private_network(words);
   }
   void make_site() {
     auto running = start_program(
