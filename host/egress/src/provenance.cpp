@@ -160,16 +160,21 @@ std::optional<std::string_view> after_scheme(std::string_view value, std::string
   return value;
 }
 
+// Whether the token is the access key's id, and not in the scope too, which stays when the request is signed
+// again.
+bool is_signed_with(std::string_view value, std::string_view token) {
+  auto authorization = parse_sigv4(value);
+  return authorization && *authorization && (*authorization)->access_key_id == token &&
+         !holds_token((*authorization)->scope.text(), token);
+}
+
 // Whether this field, which may authenticate, holds the token exactly where the form has the secret.
 bool is_token_in_place(const Field& field, const CredentialForm& form, std::string_view token) {
   std::string name = lower(field.name);
   if (form.kind == CredentialForm::Kind::header)
     return name == lower(form.header_name) && field.value == token;
   if (name != "authorization") return false;
-  if (form.kind == CredentialForm::Kind::aws_sigv4) {
-    auto authorization = parse_sigv4(field.value);
-    return authorization && *authorization && (*authorization)->access_key_id == token;
-  }
+  if (form.kind == CredentialForm::Kind::aws_sigv4) return is_signed_with(field.value, token);
   if (form.kind == CredentialForm::Kind::bearer) {
     auto value = after_scheme(field.value, "bearer");
     if (!value) value = after_scheme(field.value, "token");  // as some clients of code hosts write it

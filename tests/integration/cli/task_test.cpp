@@ -97,7 +97,7 @@ TEST_F(GuestTaskTest, AKilledHostResumesWithoutRunningACallTwice) {
   ASSERT_EQ(calls.size(), 3u);
   EXPECT_EQ(calls[0].at("verdict"), "ok");
   EXPECT_EQ(calls[1].at("verdict"), "interrupted");
-  EXPECT_EQ(calls[2].at("verdict"), "ok");
+  EXPECT_EQ(calls[2].at("verdict"), "ok") << calls[2];
   EXPECT_EQ(run({"events", "verify"}).status, 0);
 }
 

@@ -1,5 +1,6 @@
 #include "egress/provenance.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +15,7 @@ constexpr std::string_view token = "ahs-0123456789abcdef0123456789abcdef";
 const CredentialForm bearer{CredentialForm::Kind::bearer, "", ""};
 const CredentialForm basic{CredentialForm::Kind::basic, "", "x-access-token"};
 const CredentialForm api_key{CredentialForm::Kind::header, "X-Api-Key", ""};
+const CredentialForm aws{CredentialForm::Kind::aws_sigv4, "", ""};
 
 // base64 of "USER:PASSWORD", made here so that the tests do not lean on the code they test.
 std::string base64(std::string_view bytes) {
@@ -27,6 +29,13 @@ std::string base64(std::string_view bytes) {
     for (std::size_t j = 0; j < 4; ++j) text += j <= count ? digits[group >> (18 - 6 * j) & 63] : '=';
   }
   return text;
+}
+
+std::string aws_signature(std::string_view key_id, std::string_view region) {
+  return fmt::format(
+      "Authorization: AWS4-HMAC-SHA256 Credential={}/20150830/{}/s3/aws4_request, SignedHeaders=host, "
+      "Signature={:064}\r\n",
+      key_id, region, 0);
 }
 
 RequestHead request(const std::string& fields, const std::string& target = "/v1/items") {
@@ -62,6 +71,13 @@ TEST(Provenance, TheTokenInItsPlaceIsSwapped) {
     head.fields[judged.field].value = field_with_secret(c.form, "the-real-one");
     for (const auto& field : head.fields) EXPECT_FALSE(holds_token(field.value, token));
   }
+}
+
+TEST(Provenance, ARequestSignedWithTheTokenIsSignedAgain) {
+  auto head = request("Accept: */*\r\n" + aws_signature(token, "eu-central-1"));
+  auto judged = judge_provenance(head, aws, token);
+  ASSERT_EQ(judged.verdict, Verdict::swap) << judged.reason;
+  EXPECT_EQ(head.fields.at(judged.field).name, "Authorization");
 }
 
 TEST(Provenance, AnythingElseThatAuthenticatesIsForeign) {
@@ -103,6 +119,9 @@ TEST(Provenance, AnythingElseThatAuthenticatesIsForeign) {
            {basic, "Authorization: Basic " + base64(t + ":" + t) + "\r\n", "/"},
            {basic, "Authorization: Basic not-base64!\r\n", "/"},
            {basic, "Authorization: Basic " + base64(std::string(65, 'k') + ":" + t) + "\r\n", "/"},
+           {aws, aws_signature("planted-key", "eu-central-1"), "/"},
+           {aws, aws_signature(t, t), "/"},
+           {aws, aws_signature(t, "eu-" + t), "/"},
        }) {
     auto judged = judge_provenance(request(c.fields, c.target), c.form, token);
     EXPECT_EQ(judged.verdict, Verdict::refused) << c.fields << c.target;
