@@ -275,7 +275,7 @@ TEST_F(Closing, StreamsAreBoundedInNumberAndOneKindLeavesTheOthersAlone) {
   if (files.rlim_max < bound + 200)
     GTEST_SKIP() << "a process may have " << files.rlim_max << " descriptors here";
   listen(host_port::agent);
-  const long before = resident_kib(device_->pid());
+  [[maybe_unused]] const long before = resident_kib(device_->pid());
   std::vector<UniqueFd> hosts;
   std::uint32_t refused_at = 0;
   for (std::uint32_t i = 0; i < bound + 100 && refused_at == 0; ++i) {
