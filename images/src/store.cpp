@@ -46,15 +46,26 @@ Result<std::vector<fs::path>> entries_of(const fs::path& folder) {
   return entries;
 }
 
-// The stage folders that a manifest names, also when its signature is bad: garbage collection loses nothing
-// that a person could still want to look at.
-void add_used_stages(const fs::path& manifest_path, std::set<std::string>& used) {
-  auto text = read_file(manifest_path, max_manifest_bytes);
-  if (!text) return;
-  auto manifest = parse_manifest(*text);
-  if (!manifest) return;
-  for (const auto* component : {&manifest->kernel, &manifest->rootfs, &manifest->initrd})
-    used.insert(fs::path(component->file).parent_path().filename());
+struct UsedStages {
+  std::set<std::string> folders;
+  std::vector<std::string> unreadable;  // images of which it cannot be said what they use
+};
+
+// Signatures do not count: garbage collection loses nothing that a person could still want to look at.
+Result<UsedStages> stages_in_use(const fs::path& images) {
+  UsedStages used;
+  for (const auto& folder : ANCHORHOLD_TRY(entries_of(images))) {
+    auto text = read_file(folder / "manifest.json", max_manifest_bytes);
+    if (!text && text.error().code == ErrorCode::not_found) continue;
+    auto manifest = text ? parse_manifest(*text) : Result<Manifest>(fail(text.error()));
+    if (!manifest) {
+      used.unreadable.push_back(folder.filename());
+      continue;
+    }
+    for (const auto* component : {&manifest->kernel, &manifest->rootfs, &manifest->initrd})
+      used.folders.insert(fs::path(component->file).parent_path().filename());
+  }
+  return used;
 }
 
 // Removing does not wait for a build, which may take minutes.
@@ -166,10 +177,9 @@ Status ImageStore::remove(const std::string& name) const {
 
 Result<CollectedGarbage> ImageStore::collect_garbage() const {
   auto held = ANCHORHOLD_TRY(lock_for_removal(*this));
-  std::set<std::string> used;
-  for (const auto& folder : ANCHORHOLD_TRY(entries_of(root_ / "images")))
-    add_used_stages(folder / "manifest.json", used);
+  UsedStages used = ANCHORHOLD_TRY(stages_in_use(root_ / "images"));
   CollectedGarbage garbage;
+  garbage.unreadable = used.unreadable;
   auto drop = [&](const fs::path& path) -> Status {
     garbage.freed.bytes += size_of_tree(path).bytes;
     ANCHORHOLD_CHECK(remove_tree(path));
@@ -177,8 +187,9 @@ Result<CollectedGarbage> ImageStore::collect_garbage() const {
     return {};
   };
   for (const auto& path : ANCHORHOLD_TRY(entries_of(root_ / "building"))) ANCHORHOLD_CHECK(drop(path));
+  if (!used.unreadable.empty()) return garbage;
   for (const auto& path : ANCHORHOLD_TRY(entries_of(root_ / "stages")))
-    if (!used.contains(path.filename())) ANCHORHOLD_CHECK(drop(path));
+    if (!used.folders.contains(path.filename())) ANCHORHOLD_CHECK(drop(path));
   return garbage;
 }
 

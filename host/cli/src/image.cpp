@@ -190,6 +190,12 @@ Result<int> run_image_command(const ImageCommand& command, Console& console, Sig
       auto collected = ANCHORHOLD_TRY(store.collect_garbage());
       console.object(
           Json{{"type", "collected"}, {"removed", collected.removed}, {"bytes", collected.freed.bytes}});
+      for (const auto& name : collected.unreadable)
+        console.note(
+            fmt::format("the manifest of the image {0} cannot be read, so every kernel and root file "
+                        "system was kept; mend it: anchorhold image build {0}, or forget it: "
+                        "anchorhold image rm {0}",
+                        name));
       console.line(
           fmt::format("{} parts removed, {} freed", collected.removed.size(), to_string(collected.freed)));
       return exit_status::ok;

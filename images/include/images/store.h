@@ -34,6 +34,7 @@ struct ImageInfo {
 struct CollectedGarbage {
   std::vector<std::string> removed;
   ByteSize freed;
+  std::vector<std::string> unreadable;  // images without a manifest that can be read: no stage was removed
 };
 
 class ImageStore {
@@ -52,7 +53,8 @@ class ImageStore {
   // Forgets the image; its stages stay until collect_garbage(). Running guests keep what they have open.
   // While a build is under way: unavailable.
   Status remove(const std::string& name) const;
-  // Removes stages that no image uses and builds that were given up. While a build is under way: unavailable.
+  // Removes builds that were given up and stages that no image uses, as far as that can be said of each
+  // image. While a build is under way: unavailable.
   Result<CollectedGarbage> collect_garbage() const;
 
   // The manifest, after its signature was found good.

@@ -1,5 +1,6 @@
 #include "images/store.h"
 
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -85,6 +87,33 @@ TEST(Store, AnImageWithABadSignatureKeepsItsStages) {
   ASSERT_TRUE(tiny.build());
   fs::remove(store.image_folder("tiny") / "manifest.sig");
   EXPECT_TRUE(store.collect_garbage()->removed.empty());
+}
+
+TEST(Store, AnImageWithAManifestThatCannotBeReadKeepsItsStages) {
+  TinyRecipe tiny;
+  auto store = tiny.store();
+  ASSERT_TRUE(tiny.build());
+  auto manifest = store.image_folder("tiny") / "manifest.json";
+  for (const std::string& text : {std::string("{\"format\": 1"), std::string("{\"format\": 4711}"),
+                                  std::string(), std::string(max_manifest_bytes + 1, ' ')}) {
+    std::ofstream(manifest, std::ios::trunc) << text;
+    fs::create_directories(store.root() / "building" / "rootfs-dead");
+    auto garbage = store.collect_garbage();
+    ASSERT_TRUE(garbage);
+    EXPECT_THAT(garbage->removed, ElementsAre("building/rootfs-dead")) << text.substr(0, 20);
+    EXPECT_THAT(garbage->unreadable, ElementsAre("tiny"));
+  }
+  auto mended = tiny.build();
+  ASSERT_TRUE(mended);
+  EXPECT_TRUE(tiny.verify());
+  EXPECT_TRUE(store.collect_garbage()->unreadable.empty());
+
+  fs::resize_file(manifest, 1);
+  ASSERT_TRUE(store.remove("tiny"));
+  auto garbage = store.collect_garbage();
+  ASSERT_TRUE(garbage);
+  EXPECT_EQ(garbage->removed.size(), 3u);
+  EXPECT_TRUE(garbage->unreadable.empty());
 }
 
 TEST(Store, NothingIsRemovedUnderABuild) {
