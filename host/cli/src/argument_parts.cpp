@@ -38,10 +38,8 @@ void add_json(CLI::App* command, bool& json) {
   command->add_flag("--json", json, "One JSON object per line on standard output");
 }
 
-CLI::App* add_action(CLI::App* parent, const char* name, const char* text, bool& json) {
-  auto* action = parent->add_subcommand(name, text);
-  add_json(action, json);
-  return action;
+void add_session_id(CLI::App* command, std::string& into) {
+  command->add_option("id", into, "The session, or the beginning of its id")->required()->type_name("ID");
 }
 
 void add_grant_options(CLI::App* command) {
@@ -75,6 +73,24 @@ tl::unexpected<Error> usage_error(std::string message, const CLI::App* command) 
 const CLI::App* deepest(const CLI::App* app) {
   auto chosen = app->get_subcommands();
   return chosen.empty() ? app : deepest(chosen.front());
+}
+
+Status refuse_empty(const CLI::App* command) {
+  for (const auto* option : command->get_options())
+    for (const auto& value : option->results())
+      if (value.empty()) return usage_error(fmt::format("{} is empty", option->get_name()), command);
+  return {};
+}
+
+std::vector<std::string> with_empty_values(std::vector<std::string>::const_iterator begin,
+                                           std::vector<std::string>::const_iterator end) {
+  std::vector<std::string> words;
+  for (auto word = begin; word != end; ++word) {
+    bool empty = word->starts_with("--") && word->find('=') == word->size() - 1;
+    words.push_back(empty ? word->substr(0, word->size() - 1) : *word);
+    if (empty) words.emplace_back();
+  }
+  return words;
 }
 
 Status check_model(const std::string& model, const CLI::App* command) {

@@ -2,12 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 
 #include "argument_parts.h"
 #include "credential_arguments.h"
 #include "egress_arguments.h"
+#include "event_arguments.h"
 #include "hypervisor/memory.h"
 #include "policy/configuration.h"
 #include "session_arguments.h"
@@ -29,18 +29,11 @@ class Parser {
   void add_task();
   void add_changes();
   void add_undo();
-  void add_events();
   void add_image();
   void add_doctor();
   void add_guest_options(CLI::App* command, GuestArguments& into);
-  void add_json(CLI::App* command) { cli::add_json(command, json_); }
-  CLI::App* add_action(CLI::App* parent, const char* name, const char* text) {
-    return cli::add_action(parent, name, text, json_);
-  }
-  Status finish();
   Status finish_run();
   Status finish_task();
-  Status finish_events();
 
   CLI::App app_{"Runs agent tasks and commands in a sealed virtual machine."};
   bool json_ = false;
@@ -56,7 +49,6 @@ class Parser {
   DoctorCommand doctor_;
   CredentialCommand credential_;
   std::vector<std::string> environment_;
-  std::string severity_ = "info", since_, head_;
 };
 
 Parser::Parser() {
@@ -70,7 +62,7 @@ Parser::Parser() {
   add_sessions_command(app_, sessions_, json_);
   add_changes();
   add_undo();
-  add_events();
+  add_events_command(app_, events_, json_);
   add_egress_command(app_, egress_, json_);
   add_image();
   add_doctor();
@@ -185,78 +177,45 @@ void Parser::add_task() {
       ->expected(1)
       ->description("Longest time the task may run, such as 30m")
       ->check(limit_validator(task_.max_time));
-  add_json(command);
+  add_json(command, json_);
 }
 
 void Parser::add_changes() {
   auto* command = app_.add_subcommand("changes", "What a session changed in the folders it was granted");
-  command->add_option("id", changes_.id, "The session, or the beginning of its id")
-      ->required()
-      ->type_name("ID");
+  add_session_id(command, changes_.id);
   command->add_option("path", changes_.paths, "Only this, and what is beneath it")->type_name("PATH");
   command->add_flag("--diff", changes_.diff, "Show how texts differ from what they were");
-  add_json(command);
+  add_json(command, json_);
 }
 
 void Parser::add_undo() {
   auto* command =
       app_.add_subcommand("undo", "Make the folders a session was granted as they were before it");
-  command->add_option("id", undo_.id, "The session, or the beginning of its id")->required()->type_name("ID");
+  add_session_id(command, undo_.id);
   command->add_option("path", undo_.paths, "Only this, and what is beneath it")->type_name("PATH");
   command->add_flag("--dry-run", undo_.dry_run, "Only say what would be done");
   command->add_flag("--force", undo_.force, "Also undo what was changed by somebody else since");
   command->add_flag("--redo", undo_.redo, "Take the latest undo back");
-  add_json(command);
-}
-
-void Parser::add_events() {
-  auto* command = app_.add_subcommand("events", "The record of what was allowed, refused, started and ended");
-  command->require_subcommand(0, 1);
-  add_json(command);
-  using Action = EventsCommand::Action;
-  auto* list = add_action(command, "list", "Events of the log, oldest first");
-  list->callback([this] { events_.action = Action::list; });
-  auto* follow = add_action(command, "follow", "Events as they are written");
-  follow->callback([this] { events_.action = Action::follow; });
-  for (auto* sub : {list, follow}) {
-    sub->add_option("--session", events_.filter.session, "Only of this session")->type_name("ID");
-    sub->add_option("--task", events_.filter.task, "Only of this task")->type_name("ID");
-    sub->add_option("--name", events_.filter.name_prefix, "Only names that begin so, such as anchorhold.vm")
-        ->type_name("NAME");
-    sub->add_option("--severity", severity_, "At least this grave")
-        ->check(CLI::IsMember({"info", "warn", "error"}));
-    sub->add_option("--since", since_, "Not older than this, such as 2h")->type_name("TIME");
-    sub->add_option("--after", events_.filter.after, "Only after this sequence number")->type_name("N");
-    sub->add_option("--limit", events_.filter.newest, "Only the newest N")->type_name("N");
-  }
-  auto* verify = add_action(command, "verify", "Check that nothing in the log was changed, removed or moved");
-  verify->callback([this] { events_.action = Action::verify; });
-  verify
-      ->add_option("--head", head_,
-                   "A head that an earlier verification printed: it must still be in the log")
-      ->type_name("N:HASH");
+  add_json(command, json_);
 }
 
 void Parser::add_image() {
   auto* command = app_.add_subcommand("image", "Guest images: kernel and root file system");
   command->require_subcommand(0, 1);
-  add_json(command);
+  add_json(command, json_);
   using Action = ImageCommand::Action;
   auto named = [&](const char* name, Action action, const char* text, bool required) {
-    auto* sub = add_action(command, name, text);
+    auto* sub = add_action(command, name, text, json_, image_, action);
     auto* option = sub->add_option("name", image_.name, "The image")->type_name("NAME");
     if (required) option->required();
-    sub->callback([this, action] { image_.action = action; });
     return sub;
   };
-  add_action(command, "list", "All images")->callback([this] { image_.action = Action::list; });
+  add_action(command, "list", "All images", json_, image_, Action::list);
   named("build", Action::build, "Build an image from its recipe, or what of it is not there yet", false)
       ->add_flag("--refresh", image_.refresh, "Take the newest packages even when nothing here changed");
   named("verify", Action::verify, "Check signature and every byte of an image", false);
   named("rm", Action::remove, "Forget an image", true);
-  add_action(command, "gc", "Remove what no image uses")->callback([this] {
-    image_.action = Action::collect_garbage;
-  });
+  add_action(command, "gc", "Remove what no image uses", json_, image_, Action::collect_garbage);
 }
 
 void Parser::add_doctor() {
@@ -266,7 +225,7 @@ void Parser::add_doctor() {
       ->add_option("--hypervisor", doctor_.guest.hypervisor_uri, "Another libvirt URI than the embedded one")
       ->type_name("URI");
   command->add_flag("--emulate", doctor_.guest.emulate, "Do not use KVM even where it works");
-  add_json(command);
+  add_json(command, json_);
 }
 
 Status Parser::finish_run() {
@@ -291,39 +250,6 @@ Status Parser::finish_task() {
   return check_model(task_.model, command);
 }
 
-Result<events::Head> parse_head(const std::string& text) {
-  events::Head head;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), head.sequence);
-  bool hexadecimal = false;
-  if (error == std::errc() && *end == ':') {
-    head.hash = end + 1;
-    hexadecimal =
-        head.hash.size() == 64 && head.hash.find_first_not_of("0123456789abcdef") == std::string::npos;
-  }
-  if (!hexadecimal || head.sequence < 1)
-    return fail(ErrorCode::invalid_argument,
-                fmt::format("--head is NUMBER:HASH as verify prints it, not '{}'", text));
-  return head;
-}
-
-Status Parser::finish_events() {
-  const auto* command = deepest(&app_);
-  events_.filter.at_least = severity_ == "error"  ? events::Severity::error
-                            : severity_ == "warn" ? events::Severity::warn
-                                                  : events::Severity::info;
-  if (!since_.empty()) {
-    auto age = parse_duration(since_);
-    if (!age) return usage_error("--since: " + age.error().message, command);
-    events_.filter.since = std::chrono::system_clock::now() - std::min(*age, longest_time);
-  }
-  if (!head_.empty()) {
-    auto head = parse_head(head_);
-    if (!head) return usage_error(head.error().message, command);
-    events_.head = *head;
-  }
-  return {};
-}
-
 Result<std::variant<Arguments, HelpText>> Parser::parse(const std::vector<std::string>& argv) {
   auto word =
       std::find_if(argv.begin(), argv.end(), [](const std::string& each) { return !each.starts_with("-"); });
@@ -334,7 +260,8 @@ Result<std::variant<Arguments, HelpText>> Parser::parse(const std::vector<std::s
   auto dashes = std::find(argv.begin(), argv.end(), "--");
   if (dashes != argv.end()) run_.argv.assign(dashes + 1, argv.end());
   try {
-    app_.parse(std::vector<std::string>(std::make_reverse_iterator(dashes), argv.rend()));
+    auto words = with_empty_values(argv.begin(), dashes);
+    app_.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::CallForHelp&) {
     return HelpText{deepest(&app_)->help()};
   } catch (const CLI::CallForAllHelp&) {
@@ -346,6 +273,7 @@ Result<std::variant<Arguments, HelpText>> Parser::parse(const std::vector<std::s
     while (!message.empty() && message.back() == '\n') message.pop_back();
     return usage_error(std::move(message), deepest(&app_));
   }
+  ANCHORHOLD_CHECK(refuse_empty(deepest(&app_)));
   Arguments arguments;
   arguments.json = json_;
   arguments.verbose = verbose_;
@@ -365,7 +293,6 @@ Result<std::variant<Arguments, HelpText>> Parser::parse(const std::vector<std::s
   } else if (app_.got_subcommand("undo")) {
     arguments.command = undo_;
   } else if (app_.got_subcommand("events")) {
-    ANCHORHOLD_CHECK(finish_events());
     arguments.command = events_;
   } else if (app_.got_subcommand("egress")) {
     arguments.command = egress_;

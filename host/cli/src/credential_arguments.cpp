@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "argument_parts.h"
 #include "policy/configuration.h"
 
 namespace anchorhold::cli {
@@ -69,9 +70,7 @@ void add_credential_command(CLI::App& app, CredentialCommand& into, bool& json) 
   auto* command = app.add_subcommand("credential", "Secrets that requests of a guest get on their way out");
   command->require_subcommand(1);
   auto action = [&](const char* name, Action what, const char* text) {
-    auto* sub = command->add_subcommand(name, text);
-    sub->add_flag("--json", json, "One JSON object per line on standard output");
-    sub->callback([&into, what] { into.action = what; });
+    auto* sub = add_action(command, name, text, json, into, what);
     if (what != Action::list && what != Action::passphrase)
       sub->add_option("name", into.credential.name, "Its name")->required()->type_name("NAME");
     return sub;
@@ -86,8 +85,8 @@ void add_credential_command(CLI::App& app, CredentialCommand& into, bool& json) 
       action("passphrase", Action::passphrase, "Protect the encrypted file with another passphrase");
   passphrase->footer(
       "The new passphrase is read from standard input, and asked for when that is a terminal; the present "
-      "one is "
-      "asked for, or read from the file that ANCHORHOLD_VAULT_PASSPHRASE_FILE names.");
+      "one "
+      "is asked for, or read from the file that ANCHORHOLD_VAULT_PASSPHRASE_FILE names.");
   passphrase->add_flag("--none", into.none, "With a key file beside it, and no passphrase");
 }
 

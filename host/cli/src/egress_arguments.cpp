@@ -11,9 +11,7 @@ void add_egress_command(CLI::App& app, EgressCommand& into, bool& json) {
   command->require_subcommand(1);
   using Action = EgressCommand::Action;
   auto action = [&](const char* name, Action what, const char* text) {
-    auto* sub = add_action(command, name, text, json);
-    sub->callback([&into, what] { into.action = what; });
-    return sub;
+    return add_action(command, name, text, json, into, what);
   };
   auto* explain =
       action("explain", Action::explain, "Say what the rules decide about a destination, and which one");

@@ -9,13 +9,10 @@ void add_sessions_command(CLI::App& app, SessionsCommand& into, bool& json) {
   command->require_subcommand(0, 1);
   add_json(command, json);
   using Action = SessionsCommand::Action;
-  add_action(command, "list", "All sessions, newest first", json)->callback([&into] {
-    into.action = Action::list;
-  });
+  add_action(command, "list", "All sessions, newest first", json, into, Action::list);
   auto with_id = [&](const char* name, Action action, const char* text) {
-    auto* sub = add_action(command, name, text, json);
-    sub->add_option("id", into.id, "The session, or the beginning of its id")->required()->type_name("ID");
-    sub->callback([&into, action] { into.action = action; });
+    auto* sub = add_action(command, name, text, json, into, action);
+    add_session_id(sub, into.id);
     return sub;
   };
   with_id("show", Action::show, "One session: what was asked, allowed and done");

@@ -223,11 +223,13 @@ Result<std::vector<SessionRecord>> SessionStore::list() const {
 }
 
 Result<SessionRecord> SessionStore::find(std::string_view id_or_prefix) const {
+  if (id_or_prefix.empty())
+    return fail(ErrorCode::invalid_argument, "the id of a session is empty",
+                "see which there are: anchorhold sessions");
   std::vector<SessionRecord> fitting;
   for (auto& record : ANCHORHOLD_TRY(list())) {
     if (record.id.value() == id_or_prefix) return std::move(record);
-    if (!id_or_prefix.empty() && record.id.value().starts_with(id_or_prefix))
-      fitting.push_back(std::move(record));
+    if (record.id.value().starts_with(id_or_prefix)) fitting.push_back(std::move(record));
   }
   if (fitting.size() == 1) return std::move(fitting.front());
   if (fitting.empty())

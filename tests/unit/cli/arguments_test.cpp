@@ -295,6 +295,53 @@ TEST(Arguments, FaultsSayWhatAndWhereToLook) {
   }
 }
 
+// An unset variable of a script must not stand for all, or for what is usual.
+TEST(Arguments, NothingIsNamedByAnEmptyWord) {
+  const std::vector<std::pair<Words, const char*>> empty{
+      {{"sessions", "show", ""}, "id"},
+      {{"sessions", "stop", ""}, "id"},
+      {{"sessions", "resume", ""}, "id"},
+      {{"sessions", "resume", "abc", "--key-file", ""}, "--key-file"},
+      {{"sessions", "rm", ""}, "id"},
+      {{"sessions", "grant", "", "--ro", "/a"}, "id"},
+      {{"sessions", "grant", "abc", "--ro", ""}, "--ro"},
+      {{"changes", ""}, "id"},
+      {{"changes", "abc", ""}, "path"},
+      {{"undo", ""}, "id"},
+      {{"undo", "abc", "a", ""}, "path"},
+      {{"events", "list", "--session", ""}, "--session"},
+      {{"events", "list", "--session="}, "--session"},
+      {{"events", "list", "--session=", "--json"}, "--session"},
+      {{"events", "follow", "--task", ""}, "--task"},
+      {{"egress", "rules", "--session", ""}, "--session"},
+      {{"egress", "explain", ""}, "host"},
+      {{"egress", "answer", "", "once"}, "question"},
+      {{"egress", "forget", ""}, "rule"},
+      {{"credential", "add", ""}, "name"},
+      {{"credential", "rm", ""}, "name"},
+      {{"credential", "add", "x", "--header", ""}, "--header"},
+      {{"image", "build", ""}, "name"},
+      {{"image", "verify", ""}, "name"},
+      {{"image", "rm", ""}, "name"},
+      {{"doctor", "--image", ""}, "--image"},
+      {{"task", ""}, "prompt"},
+      {{"task", "x", "--model", ""}, "--model"},
+      {{"run", "--rw", "/a", "--rw", "", "--", "x"}, "--rw"},
+      {{"run", "--user", "", "--", "x"}, "--user"},
+      {{"run", "--cwd=", "--", "x"}, "--cwd"},
+      {{"run", "--image=", "--", "x"}, "--image"},
+  };
+  for (const auto& [argv, name] : empty) {
+    std::string line;
+    for (const auto& word : argv) line += "'" + word + "' ";
+    SCOPED_TRACE(line);
+    auto result = parse_arguments(argv);
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().message, std::string(name) + " is empty");
+    EXPECT_NE(result.error().hint.find(argv[0]), std::string::npos) << result.error().hint;
+  }
+}
+
 TEST(Arguments, HelpIsText) {
   for (const Words& argv :
        {Words{"--help"}, Words{"run", "--help"}, Words{"events", "verify", "-h"}, Words{"--version"}}) {

@@ -118,7 +118,7 @@ TEST_F(SessionStoreTest, IdsMayBeShortened) {
   EXPECT_EQ(store.find("ab")->id.value(), "ab2");
   EXPECT_EQ(store.find("a").error().code, ErrorCode::invalid_argument);
   EXPECT_EQ(store.find("x").error().code, ErrorCode::not_found);
-  EXPECT_EQ(store.find("").error().code, ErrorCode::not_found);
+  EXPECT_EQ(store.find("").error().message, "the id of a session is empty");
 }
 
 TEST_F(SessionStoreTest, ARecordRunsOnlyWhileItsProcessLives) {
