@@ -191,8 +191,7 @@ Result<HttpHead> http_post(const HttpRequest& request, const HttpSink& sink, std
   if (!transfer.consumed) return fail(transfer.consumed.error());
   curl_easy_getinfo(easy.get(), CURLINFO_RESPONSE_CODE, &transfer.head.status);
   if (*performed != CURLE_OK)
-    return fail(code_of(*performed),
-                fmt::format("{}: {}", url.host, *error_text ? error_text : curl_easy_strerror(*performed)));
+    return fail(code_of(*performed), *error_text ? error_text : curl_easy_strerror(*performed));
   return transfer.head;
 }
 
