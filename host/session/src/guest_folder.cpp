@@ -8,13 +8,16 @@ namespace {
 
 constexpr const char* lock_name = "lock";
 
-}  // namespace
+// Nobody sweeps between the making of a folder and the taking of its lock.
+Result<FileLock> lock_making(const std::filesystem::path& parent) {
+  return FileLock::acquire(parent.string() + ".lock", FileLock::Wait::yes);
+}
 
-std::size_t sweep_guest_folders(const std::filesystem::path& parent) {
+// Removes the folders whose host is gone; gives back how many.
+std::size_t sweep(const std::filesystem::path& parent) {
   std::size_t removed = 0;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(parent, error)) {
-    if (!std::filesystem::exists(entry.path() / lock_name, error)) continue;  // being made just now
     if (auto lock = FileLock::acquire(entry.path() / lock_name, FileLock::Wait::no); lock) {
       std::filesystem::remove_all(entry.path(), error);
       ++removed;
@@ -23,8 +26,13 @@ std::size_t sweep_guest_folders(const std::filesystem::path& parent) {
   return removed;
 }
 
+}  // namespace
+
 std::size_t remove_leftovers(const std::filesystem::path& runtime_directory) {
-  return sweep_guest_folders(guests_folder(runtime_directory));
+  auto parent = guests_folder(runtime_directory);
+  if (!std::filesystem::exists(parent)) return 0;
+  auto making = lock_making(parent);
+  return making ? sweep(parent) : 0;
 }
 
 std::filesystem::path guests_folder(const std::filesystem::path& runtime_directory) {
@@ -33,9 +41,8 @@ std::filesystem::path guests_folder(const std::filesystem::path& runtime_directo
 
 Result<GuestFolder> GuestFolder::create(const std::filesystem::path& parent) {
   ANCHORHOLD_CHECK(make_directories(parent));
-  // Nobody sweeps between the making of a folder and the taking of its lock.
-  auto making = ANCHORHOLD_TRY(FileLock::acquire(parent.string() + ".lock", FileLock::Wait::yes));
-  sweep_guest_folders(parent);
+  auto making = ANCHORHOLD_TRY(lock_making(parent));
+  sweep(parent);
   hypervisor::MachineId id(new_short_id());
   auto path = parent / id.value();
   ANCHORHOLD_CHECK(make_directories(path));

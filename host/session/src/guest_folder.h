@@ -31,7 +31,4 @@ class GuestFolder {
 
 std::filesystem::path guests_folder(const std::filesystem::path& runtime_directory);
 
-// Removes the folders below `parent` whose host is gone; gives back how many.
-std::size_t sweep_guest_folders(const std::filesystem::path& parent);
-
 }  // namespace anchorhold::session
