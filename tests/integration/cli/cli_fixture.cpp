@@ -150,6 +150,40 @@ Running CliTest::start_in_private_network(const std::vector<std::string>& argv,
   return start_program(words, std::move(more));
 }
 
+Running CliTest::start_in_bed(const std::vector<std::string>& argv, std::map<std::string, std::string> more,
+                              const std::string& bed) {
+  std::vector<std::string> words{source(bed), folder("bed").string()};
+  words.insert(words.end(), argv.begin(), argv.end());
+  return start_in_private_network(words, std::move(more));
+}
+
+namespace {
+
+Outcome without_input(Running running) {
+  running.close_input();
+  return running.finish();
+}
+
+}  // namespace
+
+Outcome CliTest::run_program(const std::vector<std::string>& argv, std::map<std::string, std::string> more) {
+  return without_input(start_program(argv, std::move(more)));
+}
+
+Outcome CliTest::run_in_bed(const std::vector<std::string>& argv) {
+  return without_input(start_in_bed(argv));
+}
+
+std::optional<std::string> CliTest::why_no_network() {
+  auto tried = without_input(
+      start_in_private_network({"ip", "link", "add", "near", "type", "veth", "peer", "name", "far"}));
+  return tried.status == 0 ? std::nullopt : std::optional(tried.err);
+}
+
+std::string CliTest::source(const std::string& path) {
+  return ANCHORHOLD_SOURCE_DIR "/tests/integration/" + path;
+}
+
 Outcome CliTest::run(const std::vector<std::string>& argv, std::string_view input) {
   Running running = start(argv);
   // Beside the reading: a program that echoes more than a pipe holds waits for its reader.

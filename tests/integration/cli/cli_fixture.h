@@ -73,7 +73,19 @@ class CliTest : public testing::Test {
   // The same in new namespaces of processes, mounts and networks, as root there.
   Running start_in_private_network(const std::vector<std::string>& argv,
                                    std::map<std::string, std::string> environment = {});
+  // The same with the servers of a bed, which work in folder("bed").
+  Running start_in_bed(const std::vector<std::string>& argv,
+                       std::map<std::string, std::string> environment = {},
+                       const std::string& bed = "cli/network/bed");
+  // To the end.
   Outcome run(const std::vector<std::string>& argv, std::string_view input = {});
+  Outcome run_program(const std::vector<std::string>& argv,
+                      std::map<std::string, std::string> environment = {});
+  Outcome run_in_bed(const std::vector<std::string>& argv);
+  // Why this computer lets nobody have a network of their own; nothing: it does.
+  std::optional<std::string> why_no_network();
+  // A file of tests/integration.
+  static std::string source(const std::string& path);
   // Objects of --json output; fails the test when a line is none.
   static std::vector<nlohmann::json> objects(const std::string& out);
   std::vector<std::string> environment(const std::map<std::string, std::string>& more) const;
@@ -108,6 +120,9 @@ class CliTest : public testing::Test {
 
 #define ANCHORHOLD_NEEDS_IMAGE() \
   if (!have_image()) GTEST_SKIP() << "ANCHORHOLD_TEST_IMAGE names no guest image: no guest is started"
+
+#define ANCHORHOLD_NEEDS_NETWORK() \
+  if (auto why = why_no_network()) GTEST_SKIP() << "no network of one's own here: " << *why
 
 std::string read_text(const std::filesystem::path& path);
 void write_text(const std::filesystem::path& path, std::string_view text);

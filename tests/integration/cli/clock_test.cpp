@@ -65,10 +65,8 @@ TEST_F(ClockTest, TheGuestFollowsAClockThatIsSetAndRunsOnTheHardware) {
   ASSERT_TRUE(lock) << lock.error().message;
   // The tool keeps its machine's kernel in the person's cache.
   const std::string person = std::getenv("HOME") ? std::getenv("HOME") : "/root";
-  auto running = start_program({with_kvm().string(), command},
-                               {{"HOME", person}, {"XDG_CACHE_HOME", person + "/.cache"}});
-  running.close_input();
-  auto outcome = running.finish();
+  auto outcome =
+      run_program({with_kvm().string(), command}, {{"HOME", person}, {"XDG_CACHE_HOME", person + "/.cache"}});
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   EXPECT_LE(std::abs(number_after(outcome.out, "apart before: ")), 30);
   EXPECT_LE(std::abs(number_after(outcome.out, "apart after: ")), 60);

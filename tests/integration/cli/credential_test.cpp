@@ -236,10 +236,8 @@ TEST_F(CredentialTest, TheKeyRingOfTheDesktopHoldsTheSecret) {
       "--json\n"
       "\"$anchorhold\" credential rm github\n"
       "\"$anchorhold\" credential list --json\n";
-  auto running =
-      start_program({"/usr/bin/dbus-run-session", "--", "/bin/sh", "-c", script, "sh", program(), secret});
-  running.close_input();
-  auto outcome = running.finish();
+  auto outcome =
+      run_program({"/usr/bin/dbus-run-session", "--", "/bin/sh", "-c", script, "sh", program(), secret});
   if (outcome.status == 77) GTEST_SKIP() << "no key ring could be started: " << outcome.err;
   ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   std::vector<std::string> stores;

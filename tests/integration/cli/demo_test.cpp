@@ -8,10 +8,8 @@ using DemoTest = CliTest;
 
 TEST_F(DemoTest, JoinsTheExportsAndIsRefusedWhatItMustNotDo) {
   ANCHORHOLD_NEEDS_IMAGE();
-  auto running = start_program({ANCHORHOLD_SOURCE_DIR "/tools/demo/run", program(), "--image", image_},
-                               {{"ANCHORHOLD_DEMO_DIR", home() / "data"}});
-  running.close_input();
-  auto outcome = running.finish();
+  auto outcome = run_program({ANCHORHOLD_SOURCE_DIR "/tools/demo/run", program(), "--image", image_},
+                             {{"ANCHORHOLD_DEMO_DIR", home() / "data"}});
   ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   for (const char* text : {// What was made.
                            "412 sales", "12,798.40 euro", "# First quarter 2025", "office/report.md",

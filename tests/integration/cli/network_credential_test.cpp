@@ -13,16 +13,8 @@ const std::string aws_secret = "aws-real-secret-access-key-of-0815";
 
 class NetworkCredentialTest : public CliTest {
  protected:
-  static std::string beside(const std::string& name) {
-    return std::string(ANCHORHOLD_SOURCE_DIR) + "/tests/integration/cli/network/" + name;
-  }
-  Running start_in_bed(std::vector<std::string> argv) {
-    std::vector<std::string> words{beside("bed"), bed_.string()};
-    words.insert(words.end(), argv.begin(), argv.end());
-    return start_in_private_network(words);
-  }
   void make_site() {
-    auto running = start_program(
+    auto made = run_program(
         {"/bin/sh", "-ec",
          "cd \"$1\"; mkdir -p site; openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test "
          "-addext basicConstraints=critical,CA:TRUE -keyout ca.key -out ca.pem 2>/dev/null; "
@@ -40,8 +32,6 @@ class NetworkCredentialTest : public CliTest {
          "commit -qm x; git clone -q --bare . ../site/repository.git; cd ../site/repository.git; "
          "git update-server-info",
          "sh", bed_.string(), git_secret, aws_secret});
-    running.close_input();
-    auto made = running.finish();
     ASSERT_EQ(made.status, 0) << made.err;
   }
   void configure() {
@@ -81,11 +71,12 @@ class NetworkCredentialTest : public CliTest {
 
 TEST_F(NetworkCredentialTest, TheSecretIsSeenByTheServerAndByNobodyElse) {
   ANCHORHOLD_NEEDS_IMAGE();
+  ANCHORHOLD_NEEDS_NETWORK();
   make_site();
   configure();
   auto scripts = folder("scripts");
-  std::filesystem::copy_file(beside("credentials_in_guest"), scripts / "in_guest");
-  std::filesystem::copy_file(beside("look.py"), scripts / "look.py");
+  std::filesystem::copy_file(source("cli/network/credentials_in_guest"), scripts / "in_guest");
+  std::filesystem::copy_file(source("cli/network/look.py"), scripts / "look.py");
   auto running = start_in_bed({program(), "run", "-v", "--image", image_, "--ro", scripts.string(), "--user",
                                "root", "--", "bash", "/mnt/scripts/in_guest", reversed(api_secret),
                                reversed(git_secret), reversed(aws_secret)});
@@ -161,16 +152,13 @@ TEST_F(NetworkCredentialTest, TheSecretIsSeenByTheServerAndByNobodyElse) {
 
 // The same from this computer, without a guest.
 TEST_F(NetworkCredentialTest, ACredentialIsTriedFromTheHost) {
+  ANCHORHOLD_NEEDS_NETWORK();
   make_site();
   configure();
-  auto running = start_in_bed({"/bin/sh", "-c",
-                               "\"$1\" credential test example https://api.site.test/v1/x && "
-                               "\"$1\" credential test example && \"$1\" credential list",
-                               "sh", program()});
-  running.close_input();
-  auto outcome = running.finish();
-  if (outcome.err.find("unshare") != std::string::npos)
-    GTEST_SKIP() << "no network of one's own here: " << outcome.err;
+  auto outcome = run_in_bed({"/bin/sh", "-c",
+                             "\"$1\" credential test example https://api.site.test/v1/x && "
+                             "\"$1\" credential test example && \"$1\" credential list",
+                             "sh", program()});
   ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   EXPECT_NE(outcome.out.find("example: GET https://api.site.test/v1/x answered 200"), std::string::npos)
       << outcome.out;

@@ -10,52 +10,30 @@ namespace {
 
 class NetworkTest : public TaskTest {
  protected:
-  // In new namespaces, with the servers of network/bed.
-  Running start_in_bed(std::vector<std::string> argv) {
-    std::vector<std::string> words{beside("bed"), folder("bed").string()};
-    words.insert(words.end(), argv.begin(), argv.end());
-    return start_in_private_network(words);
-  }
-  bool have_namespaces() {
-    auto running = start_in_bed({"true"});
-    running.close_input();
-    auto outcome = running.finish();
-    if (outcome.status != 0) why_ = outcome.err;
-    return outcome.status == 0;
-  }
-  static std::string beside(const std::string& name) {
-    return std::string(ANCHORHOLD_SOURCE_DIR) + "/tests/integration/cli/network/" + name;
-  }
   void make_site() {
     auto site = folder("bed") / "site";
     std::filesystem::create_directories(site);
     write_text(site / "hello", "hello from outside");
-    auto running = start_program(
+    auto made = run_program(
         {"/bin/sh", "-ec",
          "cd \"$1\"; git init -q work; cd work; echo from git > file; git add file; git -c user.name=t -c "
          "user.email=t@t commit -qm x; cd ..; git clone -q --bare work repository.git; cd repository.git; "
          "git "
          "update-server-info",
          "sh", site.string()});
-    running.close_input();
-    auto made = running.finish();
     ASSERT_EQ(made.status, 0) << made.err;
   }
-
-  std::string why_;
 };
 
 TEST_F(NetworkTest, ProgramsReachWhatIsAllowedInEveryWayAndNothingElse) {
   ANCHORHOLD_NEEDS_IMAGE();
-  if (!have_namespaces()) GTEST_SKIP() << "no network of one's own here: " << why_;
+  ANCHORHOLD_NEEDS_NETWORK();
   make_site();
   auto scripts = folder("scripts");
-  std::filesystem::copy_file(beside("in_guest"), scripts / "in_guest");
-  auto running = start_in_bed({program(), "run", "--image", image_, "--ro", scripts, "--allow",
-                               "site.test:80", "--allow", "44.128.0.2:80", "--env",
-                               "HTTPS_PROXY=http://127.0.0.1:9", "--", "bash", "/mnt/scripts/in_guest"});
-  running.close_input();
-  auto outcome = running.finish();
+  std::filesystem::copy_file(source("cli/network/in_guest"), scripts / "in_guest");
+  auto outcome = run_in_bed({program(), "run", "--image", image_, "--ro", scripts, "--allow", "site.test:80",
+                             "--allow", "44.128.0.2:80", "--env", "HTTPS_PROXY=http://127.0.0.1:9", "--",
+                             "bash", "/mnt/scripts/in_guest"});
   ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   for (const char* line :
        {"proxy-curl: hello from outside", "proxy-python: hello from outside", "proxy-git: from git",
@@ -81,7 +59,7 @@ TEST_F(NetworkTest, ProgramsReachWhatIsAllowedInEveryWayAndNothingElse) {
 
 TEST_F(NetworkTest, ADeadEgressProcessIsReportedAndReplacedAndTheGuestTrustsTheNewOne) {
   ANCHORHOLD_NEEDS_IMAGE();
-  if (!have_namespaces()) GTEST_SKIP() << "no network of one's own here: " << why_;
+  ANCHORHOLD_NEEDS_NETWORK();
   make_site();
   const std::string script =
       "old=$(cat $NODE_EXTRA_CA_CERTS); curl -s http://site.test/hello && echo; echo ready; read line; "
@@ -104,14 +82,12 @@ TEST_F(NetworkTest, ADeadEgressProcessIsReportedAndReplacedAndTheGuestTrustsTheN
 
 TEST_F(NetworkTest, QuestionsAreAnsweredFromElsewhereAndChangedRulesHoldAtOnce) {
   ANCHORHOLD_NEEDS_IMAGE();
-  if (!have_namespaces()) GTEST_SKIP() << "no network of one's own here: " << why_;
+  ANCHORHOLD_NEEDS_NETWORK();
   make_site();
   auto asked = folder("asked");
   std::filesystem::create_directories(asked / "guest");
-  std::filesystem::copy_file(beside("asks"), asked / "guest/asks");
-  auto running = start_in_bed({"/bin/bash", beside("asked"), program(), image_, asked.string()});
-  running.close_input();
-  auto outcome = running.finish();
+  std::filesystem::copy_file(source("cli/network/asks"), asked / "guest/asks");
+  auto outcome = run_in_bed({"/bin/bash", source("cli/network/asked"), program(), image_, asked.string()});
   ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   for (const char* line : {"\"subject\":\"site.test:80\"",
                            "\"about\":\"GET /hello\"",
@@ -151,26 +127,22 @@ TEST_F(NetworkTest, QuestionsAreAnsweredFromElsewhereAndChangedRulesHoldAtOnce) 
 // The first turn runs out; what was allowed for the session holds when it goes on.
 TEST_F(NetworkTest, AResumedTaskHasItsRulesAgain) {
   ANCHORHOLD_NEEDS_IMAGE();
-  if (!have_namespaces()) GTEST_SKIP() << "no network of one's own here: " << why_;
+  ANCHORHOLD_NEEDS_NETWORK();
   make_site();
   auto work = folder("work");
   auto get = [](const std::string& file) {
     return shell("curl -s http://site.test/hello > /mnt/work/" + file);
   };
   auto model = script({{get("first")}, {get("second")}, {words("Done.")}});
-  auto first = start_in_bed({program(), "task", "--image", image_, "--rw", work, "--allow", "site.test:80",
+  auto outcome = run_in_bed({program(), "task", "--image", image_, "--rw", work, "--allow", "site.test:80",
                              "--deny", "bad.test", "--max-turns", "1", "--model", model, "Go on"});
-  first.close_input();
-  auto outcome = first.finish();
   EXPECT_EQ(outcome.status, 1) << outcome.err;
   EXPECT_EQ(read_text(work / "first"), "hello from outside") << outcome.err;
   std::string id = objects(run({"sessions", "--json"}).out).at(0).at("id");
   auto explained = run({"egress", "explain", "site.test:80", "--session", id});
   EXPECT_EQ(explained.status, 0) << explained.out;
   EXPECT_NE(explained.out.find("--allow site.test:80"), std::string::npos) << explained.out;
-  auto second = start_in_bed({program(), "sessions", "resume", id, "--max-turns", "9"});
-  second.close_input();
-  outcome = second.finish();
+  outcome = run_in_bed({program(), "sessions", "resume", id, "--max-turns", "9"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(read_text(work / "second"), "hello from outside") << outcome.err;
   auto shown = objects(run({"sessions", "show", id, "--json"}).out).at(0);
@@ -181,7 +153,7 @@ TEST_F(NetworkTest, AResumedTaskHasItsRulesAgain) {
 // By the same decision as the guest's requests, and without a guest.
 TEST_F(NetworkTest, ATaskReadsPagesOfTheWebAsItsGuestMay) {
   make_site();
-  if (!have_namespaces()) GTEST_SKIP() << "no network of one's own here: " << why_;
+  ANCHORHOLD_NEEDS_NETWORK();
   write_text(folder("bed") / "site/page.html",
              "<title>Prices</title><p>One costs <b>two</b>.<script>no()</script>");
   write_text(folder("bed") / "site/image.png", "PNG");
@@ -189,10 +161,8 @@ TEST_F(NetworkTest, ATaskReadsPagesOfTheWebAsItsGuestMay) {
   auto model = script({{fetch("http://site.test/page.html"), fetch("http://other.test/"),
                         fetch("http://site.test/image.png"), fetch("http://169.254.169.254/")},
                        {words("Done.")}});
-  auto running = start_in_bed({program(), "task", "--image", "no-such-image", "--allow", "site.test:80",
-                               "--json", "--model", model, "What does one cost?"});
-  running.close_input();
-  auto outcome = running.finish();
+  auto outcome = run_in_bed({program(), "task", "--image", "no-such-image", "--allow", "site.test:80",
+                             "--json", "--model", model, "What does one cost?"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   auto ended = of_type(objects(outcome.out), "tool_result");
   ASSERT_EQ(ended.size(), 4u) << outcome.out;

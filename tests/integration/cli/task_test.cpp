@@ -102,10 +102,14 @@ TEST_F(GuestTaskTest, AKilledHostResumesWithoutRunningACallTwice) {
 }
 
 TEST_F(GuestTaskTest, ATaskIsStoppedFromElsewhereAndGoesOnLater) {
-  auto work = folder("work");
-  auto model =
-      script({{shell("echo begun > state; sleep 1000")}, {shell("echo resumed > state")}, {words("Done.")}});
-  auto running = start({"task", "--image", image_, "--rw", work, "--model", model, "Wait"});
+  auto work = folder("work"), kept = folder("kept");
+  write_text(kept / "old", "old");
+  auto model = script({{shell("rm /mnt/kept/old; echo new > /mnt/kept/new; mv /mnt/kept/new /mnt/kept/newer; "
+                              "echo begun > state; sleep 1000")},
+                       {shell("rm /mnt/kept/old; mv /mnt/kept/newer /mnt/kept/newest; echo resumed > state")},
+                       {words("Done.")}});
+  auto running =
+      start({"task", "--image", image_, "--rw", work, "--rw-no-delete", kept, "--model", model, "Wait"});
   ASSERT_TRUE(appears(work / "state", "begun\n", running)) << running.finish().err;
   auto sessions = objects(run({"sessions", "--json"}).out);
   ASSERT_EQ(sessions.size(), 1u);
@@ -121,6 +125,14 @@ TEST_F(GuestTaskTest, ATaskIsStoppedFromElsewhereAndGoesOnLater) {
   auto outcome = run({"sessions", "resume", id});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(read_text(work / "state"), "resumed\n");
+  // What was there before stays, and what the task made is its own also when it goes on.
+  EXPECT_EQ(read_text(kept / "old"), "old");
+  EXPECT_EQ(read_text(kept / "newest"), "new\n");
+  auto grants = objects(run({"sessions", "show", id, "--json"}).out).at(0).at("grants");
+  EXPECT_EQ(grants.at(1), "rw-no-delete " + kept.string() + " → /mnt/kept");
+  EXPECT_EQ(run({"undo", id}).status, 0);
+  EXPECT_FALSE(std::filesystem::exists(kept / "newest"));
+  EXPECT_EQ(read_text(kept / "old"), "old");
 }
 
 TEST_F(GuestTaskTest, AGuestThatIsKilledIsToldToTheModelAndTheNextCommandGetsAFreshOne) {

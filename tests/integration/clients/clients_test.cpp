@@ -40,26 +40,17 @@ class ClientsTest : public CliTest {
       GTEST_SKIP() << "ANCHORHOLD_TEST_PROGRAMS names no folder of programs (tools/lib/guest-programs): no "
                       "client is tried";
     tree_ = tree;
-    auto running =
-        start_in_private_network({"ip", "link", "add", "near", "type", "veth", "peer", "name", "far"});
-    running.close_input();
-    auto outcome = running.finish();
-    if (outcome.status != 0) GTEST_SKIP() << "no network of one's own here: " << outcome.err;
+    ANCHORHOLD_NEEDS_NETWORK();
   }
   void TearDown() override {
     if (!IsSkipped()) CliTest::TearDown();
   }
 
-  static std::string beside(const std::string& name) {
-    return std::string(ANCHORHOLD_SOURCE_DIR) + "/tests/integration/clients/" + name;
-  }
   // The bed's network, where this host has a proxy of its own for everything but the bed.
   Running start_in_bed(const std::vector<std::string>& argv) {
-    std::vector<std::string> words{beside("bed"), folder("bed").string()};
-    words.insert(words.end(), argv.begin(), argv.end());
-    return start_in_private_network(
-        words,
-        {{"CLIENT_TREE", tree_}, {"https_proxy", host_proxy}, {"no_proxy", "test,44.128.0.0/16,::/0"}});
+    return CliTest::start_in_bed(
+        argv, {{"CLIENT_TREE", tree_}, {"https_proxy", host_proxy}, {"no_proxy", "test,44.128.0.0/16,::/0"}},
+        "clients/bed");
   }
   // Secrets of the person, which sites with a credential want to see: in the vault, and where the bed reads
   // what it is to expect.
@@ -113,8 +104,8 @@ class ClientsTest : public CliTest {
                          "--cpus",   "2",
                          "--memory", "3G",
                          "--ro",     tree_,
-                         "--ro",     beside("guest"),
-                         "--ro",     beside("../cli/network/look.py"),
+                         "--ro",     source("clients/guest"),
+                         "--ro",     source("cli/network/look.py"),
                          "--env",    "LOOK_FOR=" + secrets_backwards(),
                          "--",       "bash",
                          "-c",       begin + command});
