@@ -43,7 +43,7 @@ rm -rf environment
       {"tar_and_rm", R"sh(
 python3 - <<'EOF'
 import os
-for i in range(2000):
+for i in range(5000):
     os.makedirs(f'/tmp/source/d{i % 40}', exist_ok=True)
     open(f'/tmp/source/d{i % 40}/f{i}', 'w').write('y' * (i % 3000))
 os.chmod('/tmp/source/d0/f0', 0o750); os.utime('/tmp/source/d1/f1', (1000000000, 1000000000))
