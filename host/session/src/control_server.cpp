@@ -60,7 +60,8 @@ class QuestionsOfNobody final : public Questions {
 };
 
 // One watcher of the questions: it is written the whole list, and again when that has changed since. gRPC may
-// call back from within Start and Finish, so nothing is held then.
+// call back from within StartWrite and Finish, so no lock is held then; and the call is gone once it is
+// finished, so whoever is about to write finishes it after that.
 class QuestionWriter final : public grpc::ServerWriteReactor<wire::QuestionList> {
  public:
   QuestionWriter(Questions& questions, std::function<void(QuestionWriter*)> done)
@@ -76,7 +77,9 @@ class QuestionWriter final : public grpc::ServerWriteReactor<wire::QuestionList>
   void end(const grpc::Status& status) {
     {
       std::lock_guard lock(mutex_);
-      if (std::exchange(finished_, true)) return;
+      if (std::exchange(ended_, true)) return;
+      status_ = status;
+      if (starting_ > 0) return;
     }
     Finish(status);
   }
@@ -96,19 +99,27 @@ class QuestionWriter final : public grpc::ServerWriteReactor<wire::QuestionList>
   void write_if_due() {
     {
       std::lock_guard lock(mutex_);
-      if (writing_ || finished_ || !due_) return;
+      if (writing_ || ended_ || !due_) return;
       due_ = false;
       writing_ = true;
+      ++starting_;
     }
     list_.Clear();
     for (const auto& pending : questions_.pending()) to_wire(pending, *list_.add_questions());
     StartWrite(&list_);
+    {
+      std::lock_guard lock(mutex_);
+      if (--starting_ > 0 || !ended_) return;
+    }
+    Finish(status_);
   }
 
   Questions& questions_;
   const std::function<void(QuestionWriter*)> done_;
   std::mutex mutex_;  // guards the next
-  bool due_ = false, writing_ = false, finished_ = false;
+  bool due_ = false, writing_ = false, ended_ = false;
+  int starting_ = 0;     // how many are within write_if_due
+  grpc::Status status_;  // once it is ended
   wire::QuestionList list_;  // of who writes
 };
 

@@ -145,7 +145,9 @@ void InputCall::abandon() {
   bool release = false;
   {
     std::lock_guard lock(sync_->mutex);
-    release = std::exchange(held_, false);
+    abandoned_ = true;
+    // A write that is under way, or just about to be, lets go itself.
+    release = !writing_ && std::exchange(held_, false);
   }
   context_.TryCancel();
   if (release) RemoveHold();
@@ -156,10 +158,8 @@ void InputCall::OnWriteDone(bool ok) {
   {
     std::lock_guard lock(sync_->mutex);
     writing_ = false;
-    if (!ok) {
-      failed_ = true;
-      release = std::exchange(held_, false);
-    }
+    if (!ok) failed_ = true;
+    release = (!ok || abandoned_) && std::exchange(held_, false);
   }
   sync_->changed.notify_all();
   if (release) RemoveHold();

@@ -82,6 +82,7 @@ class InputCall : public grpc::ClientWriteReactor<wire::InputChunk> {
   bool writing_ = false;
   bool held_ = true;
   bool failed_ = false;
+  bool abandoned_ = false;
   bool done_ = false;
   bool gone_ = false;  // gRPC will not touch this any more
   grpc::Status status_;
