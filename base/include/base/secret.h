@@ -26,7 +26,7 @@ class Secret {
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
   Secret copy() const { return of(expose()); }
-  std::string_view expose() const { return {data_, size_}; }
+  std::string_view expose() const { return data_ ? std::string_view(data_, size_) : ""; }
   char* data() { return data_; }
 
  private:
