@@ -8,6 +8,7 @@
 #include "base/executor.h"
 #include "base/log.h"
 #include "base/paths.h"
+#include "commands.h"
 #include "share_set.h"
 #include "way_out.h"
 
@@ -20,22 +21,6 @@ events::Attributes context_of(const SessionSpec& spec) {
   return context;
 }
 
-events::Event exec_start_event(const Guest& guest, const ExecId& exec, const ExecSpec& spec,
-                               bool background) {
-  events::Event event(events::exec_start);
-  event.set(events::key::vm_id, guest.id().value())
-      .set("exec.id", exec.value())
-      .set("exec.user", spec.user.empty() ? std::string_view("default") : std::string_view(spec.user))
-      .set("exec.background", background)
-      .set("exec.terminal", spec.terminal.has_value());
-  if (spec.shell_command.empty()) {
-    event.set_content(events::ContentCategory::arguments, "exec.argv", spec.argv);
-  } else {
-    event.set_content(events::ContentCategory::arguments, "exec.shell_command", spec.shell_command);
-  }
-  return event;
-}
-
 }  // namespace
 
 struct Session::State {
@@ -44,7 +29,7 @@ struct Session::State {
         parts(std::move(session_parts)),
         events(parts.events, context_of(spec)),
         questions(
-            std::make_shared<QuestionDesk>(spec.id, parts.asker, events, [this] { return activity(); })) {
+            std::make_shared<QuestionDesk>(spec.id, parts.asker, events, [this] { return running.text(); })) {
     for (auto& grant : spec.grants) grants.push_back(std::make_shared<mounts::Grant>(std::move(grant)));
     spec.grants.clear();
   }
@@ -56,8 +41,6 @@ struct Session::State {
   void report(Stage stage);
   void retire(std::shared_ptr<Guest> guest, std::string_view reason, std::chrono::milliseconds grace);
   void add_variables(ExecSpec& exec);
-  void began(const ExecId& exec, const ExecSpec& what);
-  std::string activity();
   Status record(const events::EventName& name, const mounts::Grant& grant, std::string_view cause = {});
   Result<std::shared_ptr<const mounts::Grant>> add_grant(const std::filesystem::path& path,
                                                          mounts::Mode mode);
@@ -75,8 +58,8 @@ struct Session::State {
   std::shared_ptr<Guest> guest;
   std::stop_source stop_starting;
   std::vector<std::shared_ptr<const mounts::Grant>> grants;  // added to by the worker only
-  std::vector<std::pair<ExecId, std::string>> running;       // the commands in the guest
 
+  RunningCommands running;
   const std::shared_ptr<QuestionDesk> questions;
   std::unique_ptr<ShareSet> shares;
   // Made by the worker, with the mutex, and there until the end; none without EgressSpec.
@@ -97,31 +80,6 @@ Result<std::unique_ptr<Session>> Session::open(SessionSpec spec, SessionParts pa
       ANCHORHOLD_TRY(ShareSet::start(session->grants(), ledgers, session->state_->spec.limits,
                                      session->state_->questions, session->events()));
   return session;
-}
-
-void Session::State::began(const ExecId& exec, const ExecSpec& what) {
-  constexpr std::size_t longest = 500;
-  std::string words = what.shell_command;
-  if (words.empty())
-    for (const auto& word : what.argv) {
-      words += (words.empty() ? "" : " ") + word;
-      if (words.size() > longest) break;
-    }
-  if (words.size() > longest) words = words.substr(0, longest) + "…";
-  std::lock_guard lock(mutex);
-  running.emplace_back(exec, std::move(words));
-}
-
-// The latest first, since that is the likeliest to be what a question is about.
-std::string Session::State::activity() {
-  constexpr std::size_t most = 3;
-  std::lock_guard lock(mutex);
-  std::string all;
-  std::size_t count = 0;
-  for (auto each = running.rbegin(); each != running.rend() && count < most; ++each, ++count)
-    all += (all.empty() ? "" : "; ") + each->second;
-  if (running.size() > most) all += fmt::format("; and {} more", running.size() - most);
-  return all;
 }
 
 Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -304,10 +262,7 @@ void Session::State::report(Stage stage) {
 // Ends the guest and lets whoever still uses it find out by its calls failing.
 void Session::State::retire(std::shared_ptr<Guest> old, std::string_view reason,
                             std::chrono::milliseconds grace) {
-  {
-    std::lock_guard lock(mutex);
-    running.clear();
-  }
+  running.all_ended();
   if (auto status = old->stop(reason, grace); !status)
     log_warning("ending the guest: " + status.error().message);
 }
@@ -353,8 +308,8 @@ Result<std::unique_ptr<GuestExec>> Session::start_exec(Guest& guest, ExecSpec sp
   state_->add_variables(spec);
   auto exec = ANCHORHOLD_TRY(guest.client().start(spec));
   // Not recorded, not run: the end of `exec` kills the command.
-  ANCHORHOLD_CHECK(events().record(exec_start_event(guest, exec->id(), spec, /*background=*/false)));
-  state_->began(exec->id(), spec);
+  ANCHORHOLD_CHECK(events().record(exec_start_event(guest.id(), exec->id(), spec, /*background=*/false)));
+  state_->running.began(exec->id(), spec);
   return exec;
 }
 
@@ -363,33 +318,19 @@ Result<GuestClient::BackgroundStart> Session::start_background(Guest& guest, Bac
   state_->add_variables(spec.exec);
   auto started = ANCHORHOLD_TRY(guest.client().start_background(spec));
   if (started.failed) return started;
-  if (auto status = events().record(exec_start_event(guest, started.id, spec.exec, /*background=*/true));
+  if (auto status = events().record(exec_start_event(guest.id(), started.id, spec.exec, /*background=*/true));
       !status) {
     (void)guest.client().kill_background(started.id, /*forget=*/true);
     return fail(std::move(status).error());
   }
-  state_->began(started.id, spec.exec);
+  state_->running.began(started.id, spec.exec);
   return started;
 }
 
 void Session::exec_ended(const Guest& guest, const ExecId& exec, const Result<ExecStatus>& status) {
-  {
-    std::lock_guard lock(state_->mutex);
-    std::erase_if(state_->running, [&](const auto& each) { return each.first == exec; });
-  }
-  events::Event event(events::exec_end);
-  event.set(events::key::vm_id, guest.id().value()).set("exec.id", exec.value());
-  if (status) {
-    event.set_guest_reported("status", to_string(*status))
-        .set_guest_reported(
-            "wall_ms",
-            std::int64_t{std::chrono::duration_cast<std::chrono::milliseconds>(status->wall_time).count()});
-    if (status->cause == ExecStatus::Cause::exited)
-      event.set_guest_reported("exit_code", std::int64_t{status->code});
-  } else {
-    event.set(events::key::cause, status.error().message).set_severity(events::Severity::warn);
-  }
-  if (auto recorded = events().record(std::move(event)); !recorded) log_error(recorded.error().message);
+  state_->running.ended(exec);
+  if (auto recorded = events().record(exec_end_event(guest.id(), exec, status)); !recorded)
+    log_error(recorded.error().message);
 }
 
 void Session::close(std::string_view reason, std::chrono::milliseconds grace) {
