@@ -97,16 +97,4 @@ std::vector<PlanItem> plan_from_json(const Json& json) {
   return plan;
 }
 
-Json to_json(const Usage& usage) {
-  return {{"input_tokens", usage.input_tokens},
-          {"output_tokens", usage.output_tokens},
-          {"cache_read_tokens", usage.cache_read_tokens},
-          {"cache_write_tokens", usage.cache_write_tokens}};
-}
-
-Usage usage_from_json(const Json& json) {
-  return {uint_or(json, "input_tokens"), uint_or(json, "output_tokens"), uint_or(json, "cache_read_tokens"),
-          uint_or(json, "cache_write_tokens")};
-}
-
 }  // namespace anchorhold::agent

@@ -13,7 +13,5 @@ FolderMode folder_mode_from(std::string_view text);
 TaskSpec spec_from_json(const Json& json);
 Json to_json(const std::vector<PlanItem>& plan);
 std::vector<PlanItem> plan_from_json(const Json& json);
-Json to_json(const Usage& usage);
-Usage usage_from_json(const Json& json);
 
 }  // namespace anchorhold::agent

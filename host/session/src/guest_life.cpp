@@ -162,11 +162,6 @@ Result<UniqueFd> GuestLife::wait_for_stream(std::chrono::milliseconds limit, std
               "look whether this computer is overloaded, and at: anchorhold doctor");
 }
 
-bool GuestLife::wait_for_machine_end(std::chrono::milliseconds limit) {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, limit, [&] { return exit_.has_value(); });
-}
-
 bool GuestLife::lost() const {
   std::lock_guard lock(mutex_);
   return cause_ || !suspicion_.empty() || exit_;

@@ -40,7 +40,6 @@ class GuestLife {
 
   // The stream, or why there will be none: lost, cancelled, or deadline_exceeded with the console's end.
   Result<UniqueFd> wait_for_stream(std::chrono::milliseconds limit, std::stop_token stop);
-  bool wait_for_machine_end(std::chrono::milliseconds limit);
 
   bool lost() const;
   bool reached_wall_time() const;

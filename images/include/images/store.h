@@ -45,7 +45,6 @@ class ImageStore {
   static Result<ImageStore> open_default();
 
   const std::filesystem::path& root() const { return root_; }
-  const std::vector<std::filesystem::path>& trusted_folders() const { return trusted_; }
   std::filesystem::path image_folder(std::string_view name) const { return root_ / "images" / name; }
 
   // All images, by name. Does not read their files; see VerifiedImage for that.
