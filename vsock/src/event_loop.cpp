@@ -69,7 +69,8 @@ Status EventLoop::run() {
       std::lock_guard lock(mutex_);
       if (cause_) return std::move(*std::exchange(cause_, nullptr));
     }
-    int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), busy ? 0 : -1);
+    int wait = std::exchange(next_wait_, -1);
+    int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), busy ? 0 : wait);
     if (count < 0 && errno != EINTR) return fail_errno(errno, "epoll_wait");
     for (int i = 0; i < count; ++i) {
       const auto& event = events[static_cast<std::size_t>(i)];

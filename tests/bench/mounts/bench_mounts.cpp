@@ -5,7 +5,9 @@
 // virtiofsd. Needs root, as virtiofsd does, and a built image:
 //   ANCHORHOLD_TEST_IMAGE=base bench_mounts [STEP…]      the steps are in guest.cpp
 // ANCHORHOLD_TEST_PROGRAMS names the folder that tools/lib/guest-programs makes: without it, and without
-// mkfs.erofs, `npm ci` is left out. BENCH_ROUNDS says how often each is done (3).
+// mkfs.erofs, `npm ci` is left out. BENCH_ROUNDS says how often each is done (3). BENCH_PROGRAMS names a
+// folder with the reader and the keeper of another build: they serve the third mount then, in all steps, so
+// that two builds are compared in one run.
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
@@ -166,8 +168,13 @@ Status start_unkept(const fs::path& folder, Servers& servers) {
   auto beside = folder / "programs";
   fs::create_directory(beside);
   fs::copy_file("/proc/self/exe", beside / "bench_mounts");
-  fs::create_symlink(ANCHORHOLD_KEEPER_WITHOUT_UNDO, beside / "anchorhold-keeper");
-  fs::create_symlink(fs::path(ANCHORHOLD_PROGRAM_DIR) / "anchorhold-fsd", beside / "anchorhold-fsd");
+  const auto others = variable("BENCH_PROGRAMS", "");
+  const auto here = fs::path(ANCHORHOLD_PROGRAM_DIR);
+  fs::create_symlink(
+      others.empty() ? fs::path(ANCHORHOLD_KEEPER_WITHOUT_UNDO) : fs::path(others) / "anchorhold-keeper",
+      beside / "anchorhold-keeper");
+  fs::create_symlink((others.empty() ? here : fs::path(others)) / "anchorhold-fsd",
+                     beside / "anchorhold-fsd");
   auto input = ANCHORHOLD_TRY(make_pipe());
   auto output = ANCHORHOLD_TRY(make_pipe());
   SpawnSpec spec;
@@ -210,7 +217,8 @@ fs::path make_programs(const fs::path& folder) {
 std::vector<std::string> machine(const fs::path& qemu, const testing::TestImage& image,
                                  const fs::path& folder, const fs::path& programs) {
   // As words of the kernel's command line, which hands them on.
-  std::string environment = " BENCH_SHARES=ours,theirs,unkept BENCH_CHANGED=unkept";
+  std::string environment = " BENCH_SHARES=ours,theirs,unkept";
+  if (variable("BENCH_PROGRAMS", "").empty()) environment += " BENCH_CHANGED=unkept";
   for (const char* name : {"BENCH_STEPS", "BENCH_ROUNDS"})
     if (const char* value = std::getenv(name)) environment += fmt::format(" {}={}", name, value);
   const auto queue = variable("BENCH_QUEUE", "128");

@@ -2,6 +2,7 @@
 // belongs to the thread that calls run(), except stop() and post(), which any thread may call.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -55,6 +56,9 @@ class EventLoop {
   // While it returns true the loop does not block: it polls, runs what is ready, and calls it again.
   void at_turn_end(std::function<bool()> work) { turn_end_ = std::move(work); }
 
+  // Of that work alone: the next wait ends after this time, also when nothing is ready.
+  void wait_at_most(std::chrono::milliseconds time) { next_wait_ = static_cast<int>(time.count()); }
+
   // Runs until stop(); returns what stop() was given. The first cause given is the one that counts.
   Status run();
   void stop(Status cause);
@@ -76,6 +80,7 @@ class EventLoop {
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_slots_;
   std::function<bool()> turn_end_;
+  int next_wait_ = -1;
   std::mutex mutex_;  // guards the two below
   std::vector<std::function<void()>> posted_;
   std::unique_ptr<Status> cause_;

@@ -88,9 +88,29 @@ const Dispatcher::Operation* Dispatcher::operation(std::uint32_t opcode) {
   return &table[opcode];
 }
 
-bool Dispatcher::may_take_long(std::uint32_t opcode) {
+Dispatcher::Duration Dispatcher::duration(std::uint32_t opcode) {
   auto* known = operation(opcode);
-  return known && known->long_running;
+  if (known && known->long_running) return Duration::long_;
+  switch (opcode) {
+    case FUSE_LOOKUP:
+    case FUSE_FORGET:
+    case FUSE_BATCH_FORGET:
+    case FUSE_GETATTR:
+    case FUSE_GETXATTR:
+    case FUSE_LISTXATTR:
+    case FUSE_READLINK:
+    case FUSE_STATFS:
+    case FUSE_RELEASE:
+    case FUSE_RELEASEDIR:
+    case FUSE_OPENDIR:
+      return Duration::short_;
+    default:
+      return Duration::unknown;
+  }
+}
+
+bool Dispatcher::is_awaited(std::uint32_t opcode) {
+  return opcode != FUSE_FORGET && opcode != FUSE_BATCH_FORGET;
 }
 
 Result<std::uint32_t> Dispatcher::serve(const RequestBuffers& buffers, Scratch& scratch) {

@@ -31,10 +31,14 @@ Outcome<KeeperAnswer> FileSystem::ask_about(const NodeRef& node, const RequestHe
 
 // The node of a name that is about to be removed or replaced, if the guest knows it.
 NodeRef FileSystem::about_to_go(const NodeRef& parent, const SharedFd& folder, std::string_view name) {
-  auto info = nodes_->stat_at(folder->get(), std::string(name));
+  UniqueFd fd(openat(folder->get(), std::string(name).c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd) return nullptr;
+  auto info = nodes_->stat_descriptor(fd.get());
   if (!info) return nullptr;
   auto node = nodes_->known(identity_of(*info));
-  if (node) nodes_->losing_name(node, parent, name);
+  if (!node) return nullptr;
+  nodes_->hold(node, std::make_shared<const UniqueFd>(std::move(fd)));
+  nodes_->losing_name(node, parent, name);
   return node;
 }
 

@@ -25,6 +25,8 @@ constexpr std::size_t max_folders = 8000;
 constexpr std::size_t max_deferred = 1u << 16;
 // Events of one moment are taken together: the kernel merges what is the same, and this thread wakes less.
 constexpr milliseconds gathering{2};
+// While nobody but the guest changes anything.
+constexpr milliseconds gathering_own{8}, lately{50};
 // How long it is waited until it is clear who changed a file.
 constexpr milliseconds longest_settling{1000};
 constexpr milliseconds sweep_interval{1000};
@@ -169,7 +171,8 @@ void HostWatch::run() {
     if (count < 0 && errno != EINTR) return;
     if (count > 0 && ready[1].revents) take_answers();
     if (count > 0 && ready[2].revents) {
-      std::this_thread::sleep_for(gathering);
+      bool own_lately = steady_clock::now() - latest_own_ < lately;
+      std::this_thread::sleep_for(own_lately ? gathering_own : gathering);
       // What was answered meanwhile belongs to these events.
       take_answers();
       take_events();
@@ -241,7 +244,9 @@ void HostWatch::take_events() {
       events.push_back({folder->second.node, std::move(text), kernel.mask, kernel.cookie});
     }
   }
+  others_seen_ = false;
   handle_batch(events);
+  latest_own_ = others_seen_ ? Time{} : steady_clock::now();
 }
 
 void HostWatch::handle_batch(std::vector<Event>& events) {
@@ -281,7 +286,7 @@ void HostWatch::content_or_attributes(Event event, std::optional<Deferred> defer
   auto info = event.name.empty() ? nodes_.stat_descriptor((*folder)->get())
                                  : nodes_.stat_at((*folder)->get(), event.name);
   if (!info) return;  // what happened to the name is an event of its own
-  auto made_by = own_.maker(nodes_.known(identity_of(*info)), *info, event.folder->id(), event.name);
+  auto made_by = own_.maker(*info, event.folder->id(), event.name);
   if (made_by == OwnChanges::Maker::guest) return;
   if (made_by == OwnChanges::Maker::unclear && defer(event, deferred)) return;
   HostChange change;
@@ -348,6 +353,7 @@ bool HostWatch::renamed(const Event& from, const Event& to) {
 }
 
 void HostWatch::tell(HostChange change) {
+  others_seen_ = true;
   WatchMessage message{WatchMessage::Kind::change, 0, std::move(change)};
   auto bytes = encode_watch_message(message);
   // The host takes them at once; where it does not, waiting is right: nothing may be left out.

@@ -117,11 +117,14 @@ Outcome<NodeRef> NodeTable::enter_held(int parent_descriptor, const NodeRef& par
   if (!fd) return refuse(errno);
   info = ANCHORHOLD_OUTCOME(stat_descriptor(fd.get()));
   auto node = ANCHORHOLD_OUTCOME(enter(info, parent, name));
-  auto descriptor = std::make_shared<const UniqueFd>(std::move(fd));
+  hold(node, std::make_shared<const UniqueFd>(std::move(fd)));
+  return node;
+}
+
+void NodeTable::hold(const NodeRef& node, SharedFd descriptor) {
   std::vector<SharedFd> closing;
   std::lock_guard lock(mutex_);
   if (!node->descriptor_ && is_listed(node)) keep(*node, std::move(descriptor), closing);
-  return node;
 }
 
 bool NodeTable::is_listed(const NodeRef& node) const {

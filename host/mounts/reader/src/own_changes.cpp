@@ -68,16 +68,16 @@ OwnChanges::Name::~Name() {
 OwnChanges::Change::Change(OwnChanges* changes, NodeRef node) {
   if (!changes || !node) return;
   std::lock_guard lock(changes->mutex_);
-  if (changes->objects_.size() >= max_remembered && !changes->objects_.contains(node->id())) return;
+  if (changes->objects_.size() >= max_remembered && !changes->objects_.contains(node->identity())) return;
   changes_ = changes;
   node_ = std::move(node);
-  ++changes->objects_[node_->id()].under_way;
+  ++changes->objects_[node_->identity()].under_way;
 }
 
 void OwnChanges::Change::done(const Statx& info) {
   if (!changes_) return;
   std::lock_guard lock(changes_->mutex_);
-  auto& own = changes_->objects_[node_->id()];
+  auto& own = changes_->objects_[node_->identity()];
   if (own.known && later(own.info, info)) return;
   own.known = true;
   own.info = info;
@@ -86,7 +86,7 @@ void OwnChanges::Change::done(const Statx& info) {
 OwnChanges::Change::~Change() {
   if (!changes_) return;
   std::lock_guard lock(changes_->mutex_);
-  auto& own = changes_->objects_[node_->id()];
+  auto& own = changes_->objects_[node_->identity()];
   if (own.under_way > 0) --own.under_way;
   own.last = steady_clock::now();
 }
@@ -107,15 +107,14 @@ bool OwnChanges::is_own(std::uint64_t folder, const std::string& name, bool appe
 
 bool OwnChanges::recently_changed(const NodeRef& node) {
   std::lock_guard lock(mutex_);
-  auto found = objects_.find(node->id());
+  auto found = objects_.find(node->identity());
   return found != objects_.end() &&
          (found->second.under_way > 0 || found->second.last + settling > steady_clock::now());
 }
 
-OwnChanges::Maker OwnChanges::maker(const NodeRef& node, const Statx& info, std::uint64_t folder,
-                                    const std::string& name) {
+OwnChanges::Maker OwnChanges::maker(const Statx& info, std::uint64_t folder, const std::string& name) {
   std::lock_guard lock(mutex_);
-  auto own = node ? objects_.find(node->id()) : objects_.end();
+  auto own = objects_.find(identity_of(info));
   if (own != objects_.end() && own->second.known && same_version(own->second.info, info)) return Maker::guest;
   bool changing = own != objects_.end() &&
                   (own->second.under_way > 0 || own->second.last + settling > steady_clock::now());

@@ -1,14 +1,22 @@
 #include "reader/reader_device.h"
 
+#include <utility>
+
 namespace anchorhold::mounts {
 namespace {
 
 constexpr std::size_t max_batch = 64;
+// To interrupt the guest costs it more than a request. So what nobody waits for is told with what somebody
+// does, in numbers, or a little later.
+constexpr std::size_t most_untold = 32;
+constexpr std::chrono::milliseconds untold_time{5};
+constexpr int most_rounds = 64;
 
 }  // namespace
 
 ReaderDevice::ReaderDevice(vsock::EventLoop& loop, Dispatcher& dispatcher, std::size_t threads)
     : loop_(loop), dispatcher_(dispatcher), batch_(max_batch) {
+  loop_.at_turn_end([this] { return turn(); });
   for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
 }
 
@@ -35,43 +43,97 @@ void ReaderDevice::fault(Error cause) {
 }
 
 // A hint only: what it says is read again, and checked, when the request is served.
-bool ReaderDevice::may_take_long(const vsock::DescriptorChain& chain) const {
+std::uint32_t ReaderDevice::opcode_of(const vsock::DescriptorChain& chain) const {
   fuse_in_header header{};
   vsock::copy_from(chain.readable, 0, std::as_writable_bytes(std::span(&header, 1)));
-  return Dispatcher::may_take_long(header.opcode);
+  return header.opcode;
+}
+
+void ReaderDevice::stopping(std::size_t queue) {
+  running_[queue] = false;
+  back_end_->queue(queue).notify();
+}
+
+void ReaderDevice::hand_on(std::size_t queue, vsock::DescriptorChain& chain) {
+  {
+    std::lock_guard lock(mutex_);
+    jobs_.push_back({queue, std::move(chain)});
+    chain = {};
+    if (!spare_.empty()) {
+      chain = std::move(spare_.back());
+      spare_.pop_back();
+    }
+  }
+  changed_.notify_one();
 }
 
 void ReaderDevice::drain(std::size_t index) {
   auto& queue = back_end_->queue(index);
-  for (;;) {
-    std::size_t count = 0;
-    while (count < max_batch) {
-      auto popped = queue.pop(batch_[count]);
-      if (!popped) return fault(popped.error());
-      if (!*popped) break;
-      ++count;
+  std::size_t count = 0;
+  while (count < max_batch) {
+    auto popped = queue.pop(batch_[count]);
+    if (!popped) {
+      faulted_ = true;
+      fault(popped.error());
+      break;
     }
-    if (count == 0) {
-      if (!queue.rearm_kicks()) return;
+    if (!*popped) break;
+    ++count;
+  }
+  // To wake another thread takes longer than most requests do: what is short is served here and now, and so
+  // is the last of the others.
+  here_.clear();
+  std::size_t awaited = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    auto opcode = opcode_of(batch_[i]);
+    auto takes = Dispatcher::duration(opcode);
+    if (takes == Dispatcher::Duration::unknown && i + 1 < count) takes = Dispatcher::Duration::long_;
+    if (index != 0 && takes == Dispatcher::Duration::long_) {
+      hand_on(index, batch_[i]);
       continue;
     }
-    // One is served here and now: to wake another thread for it takes longer than most requests do.
-    std::size_t handed_on = index == 0 ? 0 : may_take_long(batch_[count - 1]) ? count : count - 1;
-    if (handed_on > 0) {
-      std::lock_guard lock(mutex_);
-      for (std::size_t i = 0; i < handed_on; ++i) {
-        jobs_.push_back({index, std::move(batch_[i])});
-        batch_[i] = {};
-        if (!spare_.empty()) {
-          batch_[i] = std::move(spare_.back());
-          spare_.pop_back();
-        }
-      }
-    }
-    for (std::size_t i = 0; i < std::min(handed_on, threads_.size()); ++i) changed_.notify_one();
-    for (std::size_t i = handed_on; i < count; ++i) serve_chain(index, batch_[i], scratch_);
-    queue.notify();
+    here_.push_back(i);
+    if (Dispatcher::is_awaited(opcode)) ++awaited;
   }
+  for (std::size_t i : here_) serve_chain(index, batch_[i], scratch_);
+  if (awaited > 0)
+    queue.notify();
+  else if (std::exchange(untold_, untold_ + here_.size()) == 0)
+    untold_since_ = std::chrono::steady_clock::now();
+}
+
+void ReaderDevice::notify_all() {
+  untold_ = 0;
+  for (std::size_t i = 0; i < queues; ++i)
+    if (running_[i]) back_end_->queue(i).notify();
+}
+
+bool ReaderDevice::is_time_to_tell() const {
+  return untold_ >= most_untold || std::chrono::steady_clock::now() - untold_since_ >= untold_time;
+}
+
+bool ReaderDevice::is_waiting() {
+  for (std::size_t i = 0; i < queues; ++i)
+    if (running_[i] && back_end_->queue(i).has_next()) return true;
+  return false;
+}
+
+bool ReaderDevice::turn() {
+  if (!back_end_) return false;
+  for (int round = 0; round < most_rounds; ++round) {
+    while (is_waiting() && !faulted_ && round++ < most_rounds)
+      for (std::size_t i = 0; i < queues && !faulted_; ++i)
+        if (running_[i]) drain(i);
+    if (faulted_) return false;
+    if (untold_ > 0 && is_time_to_tell()) notify_all();
+    bool more = false;
+    for (std::size_t i = 0; i < queues; ++i)
+      if (running_[i] && back_end_->queue(i).rearm_kicks()) more = true;
+    if (more) continue;
+    if (untold_ > 0) loop_.wait_at_most(untold_time);
+    return false;
+  }
+  return true;
 }
 
 void ReaderDevice::serve_chain(std::size_t index, const vsock::DescriptorChain& chain, Scratch& scratch) {

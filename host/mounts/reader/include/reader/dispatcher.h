@@ -69,8 +69,12 @@ class Dispatcher {
   // Returns how many bytes of answer were written; 0 for the requests that have none.
   Result<std::uint32_t> serve(const RequestBuffers& buffers, Scratch& scratch);
 
-  // Whether serving it may take long (syncing, copying), by the operation's number alone.
-  static bool may_take_long(std::uint32_t opcode);
+  // How long serving it may take, by the operation's number alone. Long: syncing, copying. Short: what is
+  // only looked up.
+  enum class Duration { short_, unknown, long_ };
+  static Duration duration(std::uint32_t opcode);
+  // Whether a program of the guest waits for it to be done.
+  static bool is_awaited(std::uint32_t opcode);
 
  private:
   struct Call;

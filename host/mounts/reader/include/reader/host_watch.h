@@ -99,6 +99,8 @@ class HostWatch {
   Time swept_{};
   // Of the thread alone.
   std::vector<Deferred> deferred_;
+  bool others_seen_ = false;  // in the latest events
+  Time latest_own_{};         // when all of them were the guest's own
   std::thread thread_;
 };
 

@@ -110,6 +110,8 @@ class NodeTable {
   // guest reaches what it was told of. `info` is how it is.
   Outcome<NodeRef> enter_held(int parent_descriptor, const NodeRef& parent, const std::string& name,
                               Statx& info);
+  // A descriptor of the node, which has none yet: it is kept as if it had been looked up.
+  void hold(const NodeRef& node, SharedFd descriptor);
   // The node of this identity, if the guest knows it.
   NodeRef known(const NodeIdentity& identity) const;
   // The node that was found at parent/name last, if it was not found elsewhere since.

@@ -65,7 +65,7 @@ class OwnChanges {
   // Who made the object what it is. `unclear`: the guest changes it right now, or makes it, and it may be as
   // somebody else left it once that is done.
   enum class Maker { guest, unclear, somebody_else };
-  Maker maker(const NodeRef& node, const Statx& info, std::uint64_t folder, const std::string& name);
+  Maker maker(const Statx& info, std::uint64_t folder, const std::string& name);
 
   // What can have no event any more.
   void sweep(Time now);
@@ -89,7 +89,8 @@ class OwnChanges {
 
   std::mutex mutex_;
   std::map<std::pair<std::uint64_t, std::string>, Expected> names_;
-  std::unordered_map<std::uint64_t, Object> objects_;  // by node id
+  // By what they are and not by node: the guest may forget a file before the events of its changes come.
+  std::unordered_map<NodeIdentity, Object, NodeIdentityHash> objects_;
 };
 
 // Of two changes to a file within this time it is not asked who made them.

@@ -1,8 +1,10 @@
 // The vhost-user-fs device (virtio 1.2 section 5.11): takes requests off the rings, has them served, gives
-// them back. The loop's thread serves what is alone and short; what comes in numbers or may take long goes to
+// them back. The loop's thread serves what is alone or short; what comes in numbers or may take long goes to
 // a small pool of threads, so that one slow request keeps no other waiting.
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -22,6 +24,7 @@ class ReaderDevice : public vsock::VhostUserDevice {
   // One ring for urgent requests (forgets), the others for all else; the front end uses as many as it likes.
   static constexpr std::size_t queues = 9;
 
+  // The loop runs for this device alone.
   ReaderDevice(vsock::EventLoop& loop, Dispatcher& dispatcher, std::size_t threads);
   ~ReaderDevice() override;
 
@@ -29,9 +32,10 @@ class ReaderDevice : public vsock::VhostUserDevice {
   Status serve(UniqueFd connection);
 
   std::size_t queue_count() const override { return queues; }
-  void started(std::size_t queue) override { drain(queue); }
-  void stopping(std::size_t) override {}
-  void kicked(std::size_t queue) override { drain(queue); }
+  void started(std::size_t queue) override { running_[queue] = true; }
+  void stopping(std::size_t queue) override;
+  // All rings are looked at before the loop waits again.
+  void kicked(std::size_t) override {}
   void ended(Status cause) override;
 
  private:
@@ -39,8 +43,15 @@ class ReaderDevice : public vsock::VhostUserDevice {
     std::size_t queue;
     vsock::DescriptorChain chain;
   };
+  // Serves what is there. False: whatever comes next kicks. True: there is more, and it is time to look at
+  // what else the loop waits for.
+  bool turn();
   void drain(std::size_t queue);
-  bool may_take_long(const vsock::DescriptorChain& chain) const;
+  bool is_waiting();
+  void notify_all();
+  bool is_time_to_tell() const;
+  std::uint32_t opcode_of(const vsock::DescriptorChain& chain) const;
+  void hand_on(std::size_t queue, vsock::DescriptorChain& chain);
   void serve_chain(std::size_t queue, const vsock::DescriptorChain& chain, Scratch& scratch);
   void fault(Error cause);
   void work();
@@ -48,8 +59,15 @@ class ReaderDevice : public vsock::VhostUserDevice {
   vsock::EventLoop& loop_;
   Dispatcher& dispatcher_;
   std::unique_ptr<vsock::VhostUserBackEnd> back_end_;
-  Scratch scratch_;                            // the loop thread's
-  std::vector<vsock::DescriptorChain> batch_;  // the loop thread's
+  // The loop thread's.
+  Scratch scratch_;
+  std::vector<vsock::DescriptorChain> batch_;
+  std::vector<std::size_t> here_;  // those of the batch that are served at once
+  std::array<bool, queues> running_{};
+  std::size_t untold_ = 0;  // what nobody waits for, given back since the guest was last told
+  std::chrono::steady_clock::time_point untold_since_{};
+  bool faulted_ = false;
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
