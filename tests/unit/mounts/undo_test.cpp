@@ -92,6 +92,25 @@ TEST_F(UndoTest, OnlyThePathsThatWereAskedFor) {
   EXPECT_EQ(read_text(grant_ / "b"), "3");
 }
 
+// What is at the path at this moment lies in the other folder, and goes back with it.
+TEST_F(UndoTest, WhatWasInFoldersThatTookEachOthersPlaceComesBack) {
+  for (const char* name : {"a/mine", "b/mine"}) {
+    fs::create_directories((grant_ / name).parent_path());
+    write_text(grant_ / name, name);
+  }
+  auto before = snapshot_of(grant_);
+  begin(Mode::rw);
+  ASSERT_EQ(rename("", "a", "", "b", rename_flag::exchange).error, 0);
+  ASSERT_EQ(unlink("b", "mine").error, 0);
+  end_keeper();
+  auto after = snapshot_of(grant_);
+  EXPECT_TRUE(refusals(undo({.dry_run = true})).empty());
+  expect_all_done(undo());
+  EXPECT_EQ(difference(before, snapshot_of(grant_)), "");
+  expect_all_done(undo({.redo = true}));
+  EXPECT_EQ(difference(after, snapshot_of(grant_)), "");
+}
+
 TEST_F(UndoTest, AFolderOfTheSessionsStaysForWhatOthersPutThere) {
   begin(Mode::rw);
   ASSERT_EQ(mkdir("", "new").error, 0);

@@ -48,10 +48,9 @@ void Plans::choose(const std::function<bool(const Identity&)>& begun) {
                          [&](const Node* node) { return is_at_or_beneath(node->path(), path); });
     });
   };
-  std::unordered_map<std::string, std::size_t> by_missing;
   for (auto& item : situation_.items()) {
     by_item_.emplace(&item, plans_.size());
-    for (const auto& path : item.missing) by_missing.emplace(path, plans_.size());
+    for (const auto& path : item.missing) by_missing_.emplace(path, plans_.size());
     plans_.push_back({.item = &item, .in_scope = asked(item), .begun = begun(item.row.identity)});
   }
   std::vector<std::size_t> open;
@@ -65,16 +64,32 @@ void Plans::choose(const std::function<bool(const Identity&)>& begun) {
     open.pop_back();
     for (const auto& path : item.missing) {
       for (auto above = folder_and_name(path).first; !above.empty(); above = folder_and_name(above).first)
-        if (auto found = by_missing.find(above); found != by_missing.end()) also(found->second);
-      if (Node* there = situation_.tree().find(path))
+        if (auto found = by_missing_.find(above); found != by_missing_.end()) also(found->second);
+      auto now = place_now(path);
+      if (Node* there = now ? situation_.tree().find(*now) : nullptr)
         if (Item* in_the_way = situation_.item_of(there->identity)) also(by_item_.at(in_the_way));
     }
   }
 }
 
+// Where that is now which will be at the path once the folders above it are in their places; nothing when the
+// folder will be a new one.
+std::optional<std::string> Plans::place_now(const std::string& path) const {
+  for (auto above = folder_and_name(path).first; !above.empty(); above = folder_and_name(above).first) {
+    auto found = by_missing_.find(above);
+    if (found == by_missing_.end()) continue;
+    const Item& folder = *plans_[found->second].item;
+    if (!folder.alive()) return std::nullopt;
+    return folder.names.front()->path() + path.substr(above.size());
+  }
+  return path;
+}
+
 std::string Plans::judge_missing(const Plan& plan, const std::string& path) {
   const Item& item = *plan.item;
-  auto there = locate_beneath(spec_.root, path);
+  auto now = place_now(path);
+  Checked<Located> there = refuse_with(ENOENT);
+  if (now) there = locate_beneath(spec_.root, *now);
   if (there && !of(there->identity())) {
     bool same = !item.alive() &&
                 (item.row.is_folder()    ? there->is_folder()

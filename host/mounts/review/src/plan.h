@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -40,6 +41,7 @@ class Plans {
  private:
   void choose(const std::function<bool(const Identity&)>& begun);
   void judge(Plan& plan);
+  std::optional<std::string> place_now(const std::string& path) const;
   std::string judge_missing(const Plan& plan, const std::string& path);
 
   const RestoreSpec& spec_;
@@ -47,6 +49,7 @@ class Plans {
   const int kept_;
   std::vector<Plan> plans_;
   std::unordered_map<const Item*, std::size_t> by_item_;
+  std::unordered_map<std::string, std::size_t> by_missing_;
   std::vector<Refusal> refused_;
 };
 
