@@ -205,6 +205,25 @@ TEST_F(WatchedReader, WhatTheGuestChangesIsNot) {
   expect({Kind::appeared, ObjectKind::folder, "end", ""});
 }
 
+// A guest that is short of memory forgets a file before the events of what it did to it are looked at.
+TEST_F(WatchedReader, WhatTheGuestChangesAndForgetsIsNot) {
+  boot(Mode::rw);
+  look(FUSE_ROOT_ID, "nothing");
+  for (int i = 0; i < 50; ++i) {
+    auto created = guest_->create(FUSE_ROOT_ID, "file" + std::to_string(i), O_RDWR | O_CREAT);
+    ASSERT_EQ(created.error, 0);
+    auto entry = created.as<fuse_entry_out>();
+    fuse_open_out opened;
+    std::memcpy(&opened, created.payload.data() + sizeof entry, sizeof opened);
+    EXPECT_EQ(guest_->write(opened.fh, 0, "some text").error, 0);
+    EXPECT_EQ(guest_->set_size(entry.nodeid, 3).error, 0);
+    guest_->release(opened.fh);
+    guest_->forget(entry.nodeid);
+  }
+  std::filesystem::create_directory(grant_ / "end");
+  expect({Kind::appeared, ObjectKind::folder, "end", ""});
+}
+
 // In every mode: what is announced changes nothing on the host, whoever announces it.
 TEST_F(WatchedReader, AnnouncementsTouchNothing) {
   for (Mode mode : {Mode::ro, Mode::rw}) {
