@@ -22,7 +22,6 @@ class FakeFiles : public agent::FileAccess {
   void deny(const std::string& path);
   std::string get(const std::string& path) const;
   bool exists(const std::string& path) const { return files_.contains(path); }
-  std::uint64_t bytes_read() const { return bytes_read_; }
 
   Result<agent::FileInfo> stat(const std::string& path) override;
   Result<std::string> read(const std::string& path, std::uint64_t offset, std::size_t max_bytes) override;
@@ -39,7 +38,6 @@ class FakeFiles : public agent::FileAccess {
   std::map<std::string, agent::FolderMode> grants_;
   std::map<std::string, Entry> files_;
   std::set<std::string> denied_;
-  std::uint64_t bytes_read_ = 0;
 };
 
 }  // namespace anchorhold::fakes
