@@ -81,8 +81,8 @@ void put_path(Json& object, const char* key, const std::string& path) {
 }
 
 std::string shown_path(const std::string& path) {
-  constexpr std::size_t most_characters = 1000;
-  return path.empty() ? "." : one_line(path, most_characters);
+  constexpr std::size_t most_bytes = 1000;
+  return path.empty() ? "." : one_line(path, most_bytes);
 }
 
 }  // namespace anchorhold::cli
