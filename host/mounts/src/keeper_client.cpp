@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <sched.h>
 #include <vector>
 
 namespace anchorhold::mounts {
@@ -24,6 +25,7 @@ KeeperAnswer KeeperClient::ask(RequestHeader request, std::span<const int> descr
                                std::string_view payload) {
   request.payload_size = static_cast<std::uint32_t>(payload.size());
   request.descriptors = static_cast<std::uint16_t>(descriptors.size());
+  request.processor = static_cast<std::uint32_t>(sched_getcpu() + 1);
   Waiting mine;
   std::unique_lock lock(mutex_);
   if (broken_) return broken_answer();

@@ -99,7 +99,7 @@ Result<Request> parse_request(std::span<const std::byte> message, std::size_t de
   if (header.magic != keeper_magic) return malformed("wrong magic number");
   const VerbShape* shape = shape_of(header.verb);
   if (!shape) return malformed(fmt::format("verb {} does not exist", static_cast<unsigned>(header.verb)));
-  if (header.reserved != 0 || header.access_time.reserved != 0 || header.modify_time.reserved != 0)
+  if (header.access_time.reserved != 0 || header.modify_time.reserved != 0)
     return malformed("reserved fields are not zero");
   if (header.descriptors != shape->descriptors || descriptors != shape->descriptors)
     return malformed(fmt::format("{} needs {} descriptors", shape->name, shape->descriptors));

@@ -72,7 +72,6 @@ TEST(KeeperProtocol, EveryMalformationIsFound) {
       {"size unused", [](auto& h) { h.size = 1; }},
       {"times unused", [](auto& h) { h.access_time.seconds = 1; }},
       {"nanoseconds", [](auto& h) { h.modify_time.nanoseconds = 1'000'000'000; }},
-      {"reserved", [](auto& h) { h.reserved = 1; }},
       {"reserved in time", [](auto& h) { h.access_time.reserved = 1; }},
       {"name size beyond field", [](auto& h) { h.name_size = 257; }},
       {"name size 65535", [](auto& h) { h.name_size = 65535; }},

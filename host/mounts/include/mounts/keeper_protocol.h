@@ -122,8 +122,8 @@ struct RequestHeader {
   Timestamp modify_time;
   std::uint16_t name_size;
   std::uint16_t new_name_size;
-  std::uint32_t reserved;  // 0
-  char name[256];          // NUL behind name_size
+  std::uint32_t processor;  // that the asking thread runs on, and one; 0: it does not say. A hint.
+  char name[256];           // NUL behind name_size
   char new_name[256];
 };
 

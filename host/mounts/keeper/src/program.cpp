@@ -106,6 +106,7 @@ SealPolicy keeper_seal(int root, int ledger_folder, int clients, bool allow_weak
          "open", "stat", "lstat", "access", "faccessat", "faccessat2", "getcwd", "fchmod", "fchown", "statfs",
          "fstatfs"});
   policy.syscalls.push_back({"ioctl", {{1, 0xffffffff, FICLONE}}});
+  policy.syscalls.push_back({"sched_setaffinity", {{0, 0xffffffff, 0}}});  // of the calling thread
   policy.limits = {{RLIMIT_CORE, 0}, {RLIMIT_NOFILE, 1024}};
   policy.kept_descriptors = {keeper_fd::root, keeper_fd::reports};
   for (int i = 0; i < clients; ++i) policy.kept_descriptors.push_back(keeper_fd::first_client + i);
