@@ -127,20 +127,33 @@ Awaitable<std::optional<RequestHead>> GuestConnection::read_first_head() {
 
 Awaitable<void> GuestConnection::run() {
   auto self = shared_from_this();
+  Next next = co_await begin();
+  if (next == Next::inside) next = co_await look_inside();
+  if (next == Next::raw)
+    co_await run_raw();
+  else if (next == Next::tunnel)
+    co_await tunnel();
+  else if (next == Next::http)
+    co_await run_http();
+  else if (next == Next::http2)
+    co_await run_http2();
+}
+
+Awaitable<GuestConnection::Next> GuestConnection::begin() {
   auto head = co_await read_first_head();
-  if (!head) co_return;
-  if (head->form == RequestHead::Form::connect) {
-    co_await run_connect(std::move(*head));
-  } else if (head->form == RequestHead::Form::absolute) {
+  if (!head) co_return Next::over;
+  if (head->form == RequestHead::Form::connect) co_return co_await connect(std::move(*head));
+  if (head->form == RequestHead::Form::absolute) {
     opened_ = true;
     HttpExchange exchange(*this, *guest_, reader_, HttpExchange::Kind::proxied);
-    co_await exchange.run(std::move(head));
-  } else {
-    EventReport report = report_of(EventKind::deny, "this is a proxy: a request names its destination");
-    report.host = head->destination.host.text();
-    report.port = head->destination.port;
-    co_await refuse(*guest_, refusal(400, std::move(report)));
+    co_await exchange.run_from(std::move(*head));
+    co_return Next::over;
   }
+  EventReport report = report_of(EventKind::deny, "this is a proxy: a request names its destination");
+  report.host = head->destination.host.text();
+  report.port = head->destination.port;
+  co_await refuse(*guest_, refusal(400, std::move(report)));
+  co_return Next::over;
 }
 
 Awaitable<std::optional<GuestConnection::Refusal>> GuestConnection::reach(Wanted wanted, bool plain) {
@@ -185,48 +198,52 @@ Awaitable<std::optional<GuestConnection::Refusal>> GuestConnection::dial_again(b
   co_return std::nullopt;
 }
 
-Awaitable<void> GuestConnection::run_connect(RequestHead head) {
+Awaitable<GuestConnection::Next> GuestConnection::connect(RequestHead head) {
   Wanted wanted{.destination = head.destination};
   auto refused = co_await reach(std::move(wanted), false);
   if (refused) {
     co_await refuse(*guest_, std::move(*refused));
-    co_return;
+    co_return Next::over;
   }
-  if (!co_await write_all(*guest_, "HTTP/1.1 200 Connection established\r\n\r\n")) co_return;
-  co_await run_connected();
+  bool told = co_await write_all(*guest_, "HTTP/1.1 200 Connection established\r\n\r\n");
+  co_return told ? Next::inside : Next::over;
 }
 
 // What the port is for decides what may be spoken; elsewhere the first byte of the guest does, and where the
 // rule says that nothing is ever opened, the server may speak first.
-Awaitable<void> GuestConnection::run_connected() {
+Awaitable<GuestConnection::Next> GuestConnection::look_inside() {
   std::uint16_t port = destination_->port;
-  if (decided_.tunnel_only() && port != https_port && port != http_port) {
-    co_await run_raw();
-    co_return;
-  }
+  if (decided_.tunnel_only() && port != https_port && port != http_port) co_return Next::raw;
   deadline_.in(decided_.configuration->limits.waiting);
   bool more = !reader_.bytes().empty();
   if (!more) more = co_await reader_.fill();
-  if (!more) co_return;
+  if (!more) co_return Next::over;
   deadline_.in(decided_.configuration->limits.head);
   bool tls = begins_tls(reader_.bytes()[0]);
   if (tls && port == http_port) {
     co_await refuse_hello("TLS does not belong on port 80", true);
-  } else if (tls) {
-    co_await run_tls();
-  } else if (port == https_port) {
+    co_return Next::over;
+  }
+  if (tls) co_return co_await look_inside_tls();
+  if (port == https_port) {
     EventReport report = report_of(EventKind::deny, "only TLS belongs on port 443");
     report.violation = true;
     co_await refuse(*guest_, refusal(403, std::move(report)));
-  } else {
-    co_await run_plain_http();
+    co_return Next::over;
   }
+  opened_ = true;
+  co_return Next::http;
 }
 
-Awaitable<void> GuestConnection::run_plain_http() {
-  opened_ = true;
-  HttpExchange exchange(*this, *guest_, reader_, HttpExchange::Kind::inside);
-  co_await exchange.run(std::nullopt);
+Awaitable<void> GuestConnection::run_http() {
+  if (!inside_) {
+    HttpExchange exchange(*this, *guest_, reader_, HttpExchange::Kind::inside);
+    co_await exchange.run();
+    co_return;
+  }
+  Reader inside(*inside_);
+  HttpExchange exchange(*this, *inside_, inside, HttpExchange::Kind::inside_tls);
+  co_await exchange.run();
 }
 
 Awaitable<void> GuestConnection::run_raw() {

@@ -54,21 +54,26 @@ class GuestConnection final : public OpenedConnection, public std::enable_shared
   // Recorded, and the guest is told by an alert of TLS, since it waits for a server's hello.
   Awaitable<void> refuse_hello(std::string cause, bool violation);
 
+  // What a connection is after its beginning. Each step returns what comes next instead of awaiting it:
+  // frames of coroutines are large, and one that is awaited from stays as long as the connection does.
+  enum class Next { over, inside, raw, tunnel, http, http2 };
+  Awaitable<Next> begin();
   Awaitable<std::optional<RequestHead>> read_first_head();
-  Awaitable<void> run_connect(RequestHead head);
+  Awaitable<Next> connect(RequestHead head);
   // Decided, resolved, judged, recorded and dialled; a refusal otherwise. Replaces what was connected.
   Awaitable<std::optional<Refusal>> reach(Wanted wanted, bool plain);
   Awaitable<std::optional<Refusal>> dial_again(bool plain);
 
-  Awaitable<void> run_connected();
-  Awaitable<void> run_tls();
+  Awaitable<Next> look_inside();
+  Awaitable<Next> look_inside_tls();
   Awaitable<void> run_raw();
   Awaitable<bool> pass_first_bytes();
-  Awaitable<void> run_plain_http();
+  Awaitable<void> run_http();
+  Awaitable<void> run_http2();
   // Nothing when there is none that may pass; it was refused then.
   Awaitable<std::optional<ClientHello>> read_hello();
   std::string fault_of(const ClientHello& hello) const;
-  Awaitable<void> intercept(ClientHello hello);
+  Awaitable<Next> intercept(ClientHello hello);
   // TLS to the server, verified; `server_` is it then.
   Awaitable<std::optional<Refusal>> secure_server(std::vector<std::string> protocols);
   // An HTTP/1 server inside TLS that answers the first request with why there is no other.
@@ -83,6 +88,7 @@ class GuestConnection final : public OpenedConnection, public std::enable_shared
   std::optional<policy::Destination> destination_;
   Decided decided_;
   std::unique_ptr<Stream> server_;
+  std::unique_ptr<Stream> inside_;  // what the guest says in TLS that is opened
   std::optional<policy::Address> address_;
   const UpstreamProxy* through_ = nullptr;
   std::string last_git_;  // what was recorded last of what it does with Git

@@ -5,7 +5,6 @@
 
 #include "guest_connection.h"
 #include "http2_bridge.h"
-#include "http_exchange.h"
 #include "refusal.h"
 #include "relay.h"
 
@@ -58,13 +57,11 @@ Awaitable<std::optional<ClientHello>> GuestConnection::read_hello() {
   co_return std::nullopt;
 }
 
-Awaitable<void> GuestConnection::run_tls() {
+Awaitable<GuestConnection::Next> GuestConnection::look_inside_tls() {
   auto hello = co_await read_hello();
-  if (!hello) co_return;
-  if (decided_.inspecting())
-    co_await intercept(std::move(*hello));
-  else
-    co_await tunnel();
+  if (!hello) co_return Next::over;
+  if (!decided_.inspecting()) co_return Next::tunnel;
+  co_return co_await intercept(std::move(*hello));
 }
 
 Awaitable<std::optional<GuestConnection::Refusal>> GuestConnection::secure_server(
@@ -85,7 +82,7 @@ Awaitable<std::optional<GuestConnection::Refusal>> GuestConnection::secure_serve
 
 // The server is asked first, so that the guest gets what the server speaks: the same protocol from end to
 // end.
-Awaitable<void> GuestConnection::intercept(ClientHello hello) {
+Awaitable<GuestConnection::Next> GuestConnection::intercept(ClientHello hello) {
   opened_ = true;
   std::vector<std::string> protocols;
   for (const std::string& protocol : hello.protocols)
@@ -93,14 +90,14 @@ Awaitable<void> GuestConnection::intercept(ClientHello hello) {
   auto refused = co_await secure_server(protocols);
   if (refused) {
     co_await explain_inside(std::move(*refused), hello);
-    co_return;
+    co_return Next::over;
   }
   std::string protocol = static_cast<TlsStream&>(*server_).protocol();
   auto certificate = proxy_.authority().certificate_for(destination_->host);
   auto tls = TlsStream::create(proxy_.authority().context(), *guest_, reader_.take_all());
   if (!certificate || !tls) {
     co_await record(report_of(EventKind::deny, "TLS with the guest failed"));
-    co_return;
+    co_return Next::over;
   }
   deadline_.in(decided_.configuration->limits.head);
   auto accepted = co_await (*tls)->accept(*certificate, proxy_.authority().leaf_key(), protocol);
@@ -108,16 +105,15 @@ Awaitable<void> GuestConnection::intercept(ClientHello hello) {
     auto cause = fmt::format("TLS with the guest failed: {} (does it trust the session's certificate?)",
                              accepted.error().message);
     co_await record(report_of(EventKind::deny, std::move(cause)));
-    co_return;
+    co_return Next::over;
   }
-  if (protocol == "h2") {
-    Http2Bridge bridge(*this, **tls);
-    co_await bridge.run();
-  } else {
-    Reader inside(**tls);
-    HttpExchange exchange(*this, **tls, inside, HttpExchange::Kind::inside_tls);
-    co_await exchange.run(std::nullopt);
-  }
+  inside_ = std::move(*tls);
+  co_return protocol == "h2" ? Next::http2 : Next::http;
+}
+
+Awaitable<void> GuestConnection::run_http2() {
+  Http2Bridge bridge(*this, *inside_);
+  co_await bridge.run();
 }
 
 Awaitable<void> GuestConnection::explain_inside(Refusal why, const ClientHello& hello) {

@@ -2,7 +2,12 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <new>
+#include <sys/mman.h>
 
 namespace anchorhold::egress {
 namespace {
@@ -11,6 +16,47 @@ constexpr std::uint32_t most_streams = 100;
 constexpr std::uint32_t stream_window = 256 * 1024;
 constexpr std::int32_t connection_window = 1 << 20;
 constexpr std::size_t write_at_once = 64 * 1024;
+
+// nghttp2 has a block of 16 KiB for each session, in which it writes frames, and most are small: in a mapping
+// of its own, only the pages of it that were used take memory.
+constexpr std::size_t large_block = 16 * 1024;
+struct alignas(std::max_align_t) BlockHead {
+  std::size_t size;  // with the head
+};
+void* allocate(std::size_t size, void*) {
+  if (size > SIZE_MAX - sizeof(BlockHead)) return nullptr;
+  size += sizeof(BlockHead);
+  void* block = size >= large_block
+                    ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                    : std::malloc(size);
+  if (!block || block == MAP_FAILED) return nullptr;
+  auto* head = new (block) BlockHead{size};
+  return head + 1;
+}
+void release(void* pointer, void*) {
+  if (!pointer) return;
+  auto* head = static_cast<BlockHead*>(pointer) - 1;
+  if (head->size >= large_block)
+    munmap(head, head->size);
+  else
+    std::free(head);
+}
+void* allocate_zeroed(std::size_t count, std::size_t size, void*) {
+  if (size != 0 && count > SIZE_MAX / size) return nullptr;
+  void* pointer = allocate(count * size, nullptr);
+  if (pointer) std::memset(pointer, 0, count * size);
+  return pointer;
+}
+void* reallocate(void* pointer, std::size_t size, void*) {
+  if (!pointer) return allocate(size, nullptr);
+  void* fresh = allocate(size, nullptr);
+  if (!fresh) return nullptr;
+  const std::size_t before = (static_cast<BlockHead*>(pointer) - 1)->size - sizeof(BlockHead);
+  std::memcpy(fresh, pointer, std::min(before, size));
+  release(pointer, nullptr);
+  return fresh;
+}
+nghttp2_mem memory{nullptr, &allocate, &release, &allocate_zeroed, &reallocate};
 
 std::string_view view(const std::uint8_t* bytes, std::size_t size) {
   return {reinterpret_cast<const char*>(bytes), size};
@@ -107,9 +153,9 @@ Http2Session::Http2Session(asio::io_context& loop, Stream& stream, Side side, Ht
   nghttp2_option_set_no_auto_window_update(option, 1);
   nghttp2_option_set_peer_max_concurrent_streams(option, most_streams);
   if (side == Side::server)
-    nghttp2_session_server_new2(&session_, Callbacks::table(), this, option);
+    nghttp2_session_server_new3(&session_, Callbacks::table(), this, option, &memory);
   else
-    nghttp2_session_client_new2(&session_, Callbacks::table(), this, option);
+    nghttp2_session_client_new3(&session_, Callbacks::table(), this, option, &memory);
   nghttp2_option_del(option);
   std::vector<nghttp2_settings_entry> settings{{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, stream_window},
                                                {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, most_streams},

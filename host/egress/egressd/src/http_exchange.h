@@ -22,7 +22,9 @@ class HttpExchange {
   HttpExchange(GuestConnection& connection, Stream& guest, Reader& reader, Kind kind);
 
   // Until the guest or a refusal ends the connection.
-  Awaitable<void> run(std::optional<RequestHead> first);
+  Awaitable<void> run();
+  // The same, when the first request's head has been read already.
+  Awaitable<void> run_from(RequestHead first);
 
  private:
   struct Sending;
@@ -38,6 +40,12 @@ class HttpExchange {
   };
 
   std::uint16_t scheme_port() const { return kind_ == Kind::inside_tls ? 443 : 80; }
+  // Nothing more of it is in memory while a connection waits for its next request than what run() and
+  // request_begins() need.
+  enum class Next { another, ends, over };  // ends: the guest still has to read its answer
+  Awaitable<bool> request_begins();
+  Awaitable<Next> next_one();
+  Awaitable<void> end();
   Awaitable<std::optional<RequestHead>> next_head();
   Awaitable<bool> one(RequestHead head);
   Awaitable<void> refuse_request(const RequestHead& head, unsigned status, EventReport report,
