@@ -118,8 +118,8 @@ class QuestionWriter final : public grpc::ServerWriteReactor<wire::QuestionList>
   const std::function<void(QuestionWriter*)> done_;
   std::mutex mutex_;  // guards the next
   bool due_ = false, writing_ = false, ended_ = false;
-  int starting_ = 0;     // how many are within write_if_due
-  grpc::Status status_;  // once it is ended
+  int starting_ = 0;         // how many are within write_if_due
+  grpc::Status status_;      // once it is ended
   wire::QuestionList list_;  // of who writes
 };
 
