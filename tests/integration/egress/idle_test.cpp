@@ -50,7 +50,7 @@ class EgressIdle : public EgressBed {
 
   // Opens all of them by `open`, which makes one and uses it once.
   template <typename Open>
-  void expect_little_for_each(const char* what, long most, const Open& open) {
+  void expect_little_for_each(const char* what, [[maybe_unused]] long most, const Open& open) {
     long before = 0;
     for (std::size_t i = 0; i < first_ones + connections; ++i) {
       if (i == first_ones) before = own_kib(door().pid());
