@@ -40,7 +40,7 @@ TEST_F(NetworkTest, ProgramsReachWhatIsAllowedInEveryWayAndNothingElse) {
         "bare-curl: hello from outside", "bare-python: hello from outside", "bare-git: from git",
         "bare-address: hello from outside", "socks-name: hello from outside",
         "socks-address: hello from outside", "denied-proxy: 403", "denied-bare: 403", "denied-socks: 97",
-        "denied-port: 56", "lookup: True", "udp: ConnectionRefusedError", "own-env:  http://127.0.0.1:9--",
+        "denied-port: reset", "lookup: True", "udp: ConnectionRefusedError", "own-env:  http://127.0.0.1:9--",
         "authority: 1 -----END CERTIFICATE-----"})
     EXPECT_NE(outcome.out.find(line), std::string::npos) << line << "\n" << outcome.out;
   // Nobody outside was ever asked for the name that was denied.

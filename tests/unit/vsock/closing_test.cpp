@@ -16,6 +16,10 @@ constexpr std::uint32_t shutdown_receive = 1, shutdown_send = 2, shutdown_both =
 class Closing : public WithDevice {
  protected:
   void SetUp() override {
+    rlimit files{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+    files_ = files.rlim_cur = files.rlim_max;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
     WithDevice::SetUp();
     if (HasFatalFailure()) return;
     connect();
@@ -48,6 +52,8 @@ class Closing : public WithDevice {
       if (guest.credit() == 0) return total;
     }
   }
+
+  rlim_t files_ = 0;  // how many descriptors this process may have, and has from here on
 };
 
 TEST_F(Closing, GuestHalfClosesAndTheHostAnswersStill) {
@@ -268,12 +274,7 @@ long resident_kib(pid_t pid) {
 
 TEST_F(Closing, StreamsAreBoundedInNumberAndOneKindLeavesTheOthersAlone) {
   constexpr std::uint32_t bound = 12'288;
-  rlimit files{};
-  getrlimit(RLIMIT_NOFILE, &files);
-  files.rlim_cur = files.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &files);
-  if (files.rlim_max < bound + 200)
-    GTEST_SKIP() << "a process may have " << files.rlim_max << " descriptors here";
+  if (files_ < bound + 200) GTEST_SKIP() << "a process may have " << files_ << " descriptors here";
   listen(host_port::agent);
   [[maybe_unused]] const long before = resident_kib(device_->pid());
   std::vector<UniqueFd> hosts;
@@ -315,10 +316,6 @@ TEST_F(Closing, StreamsThatTheHostTakesLateAreNotLost) {
   std::promise<void> go_on;
   auto going = go_on.get_future().share();
   constexpr std::uint32_t count = 1500;  // more than the control socket holds
-  rlimit files{};
-  getrlimit(RLIMIT_NOFILE, &files);
-  files.rlim_cur = files.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &files);
   ASSERT_TRUE(device_->listen(2049, [this, going](UniqueFd stream) {
     going.wait();
     accepted_.put(std::move(stream));
