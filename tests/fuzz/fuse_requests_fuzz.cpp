@@ -122,8 +122,8 @@ class Guest {
     RequestBuffers buffers{readable, in.size(), writable, room};
     auto written = world_.dispatcher->serve(buffers, world_.scratch);
     if (!written) return false;
-    if (*written > room) std::abort();
-    learn(operation, out, *written);
+    if (!*written || **written > room) std::abort();
+    learn(operation, out, **written);
     return true;
   }
 

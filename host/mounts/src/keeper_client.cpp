@@ -16,6 +16,8 @@ KeeperAnswer broken_answer() {
 
 }  // namespace
 
+thread_local bool KeeperClient::hurried_ = false;
+
 struct KeeperClient::Waiting {
   KeeperAnswer answer;
   bool done = false;
@@ -25,7 +27,8 @@ KeeperAnswer KeeperClient::ask(RequestHeader request, std::span<const int> descr
                                std::string_view payload) {
   request.payload_size = static_cast<std::uint32_t>(payload.size());
   request.descriptors = static_cast<std::uint16_t>(descriptors.size());
-  request.processor = static_cast<std::uint32_t>(sched_getcpu() + 1);
+  request.processor = static_cast<std::uint16_t>(sched_getcpu() + 1);
+  request.hurried = hurried_;
   Waiting mine;
   std::unique_lock lock(mutex_);
   if (broken_) return broken_answer();

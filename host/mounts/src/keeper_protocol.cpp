@@ -81,6 +81,7 @@ Status check_unused_fields(const RequestHeader& header, const VerbShape& shape) 
   if (!shape.uses_times &&
       (header.valid != 0 || !is_zero(header.access_time) || !is_zero(header.modify_time)))
     return malformed("times where there are none");
+  if (header.hurried > 1) return malformed("it is hurried by an unknown number");
   return {};
 }
 

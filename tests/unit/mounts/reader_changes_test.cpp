@@ -29,6 +29,45 @@ class ReaderChanges : public ReaderTest {
   std::uint64_t handle_ = 0;  // of the last created()
 };
 
+// The one that waits may be the only one that is under way when it comes.
+TEST_F(ReaderChanges, WhileAPersonIsAskedOthersGoOn) {
+  for (const char* name : {"old0", "old1", "old2"}) write_text(grant_ / name, "old");
+  keeper_arguments_ = {"--bulk-changes", "1", "--answer-seconds", "600"};
+  boot(Mode::rw);
+  auto unlink = [](std::string_view name) {
+    return FuseGuest::request(FUSE_UNLINK, FUSE_ROOT_ID, FuseGuest::name(name));
+  };
+  EXPECT_EQ(guest_->send(unlink("old0")).error, 0);
+  auto waiting = guest_->submit(unlink("old1"), 4096);
+  auto question = keeper_->next_report();
+  while (question && question->kind != ReportKind::question) question = keeper_->next_report();
+  ASSERT_TRUE(question);
+  auto node = guest_->node("old2");
+  ASSERT_NE(node, 0u);
+  EXPECT_EQ(attributes(node).size, 3u);
+  created("new", "made meanwhile");
+  EXPECT_EQ(guest_->send(unlink("new")).error, 0);
+  EXPECT_EQ(read_text(grant_ / "old1"), "old");
+  auto answer = encode_answer({question->question, Verdict::allow_once});
+  ASSERT_GT(::send(keeper_->reports.get(), answer.data(), answer.size(), MSG_NOSIGNAL), 0);
+  auto reply = guest_->wait(waiting);
+  EXPECT_TRUE(reply.answered);
+  EXPECT_EQ(reply.error, 0);
+  EXPECT_FALSE(std::filesystem::exists(grant_ / "old1"));
+}
+
+TEST_F(ReaderChanges, ALargeOldFileIsKeptBeforeItIsWrittenTo) {
+  const std::string old(3u << 20, 'o');
+  write_text(grant_ / "large", old);
+  boot(Mode::rw);
+  auto handle = guest_->handle(guest_->node("large"), O_WRONLY);
+  EXPECT_EQ(guest_->write(handle, 0, "new").as<fuse_write_out>().size, 3u);
+  std::size_t kept = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_->path() / "ledger/kept"))
+    kept += read_text(entry.path()) == old;
+  EXPECT_EQ(kept, 1u);
+}
+
 TEST_F(ReaderChanges, CreatesWritesAndReads) {
   boot(Mode::rw);
   auto node = created("new", "hello");

@@ -330,8 +330,10 @@ class ReaderTest : public ::testing::Test {
     keeper_.reset();
     int socket = -1;
     if (mode != Mode::ro) {
+      auto of_keeper = arguments;
+      of_keeper.insert(of_keeper.end(), keeper_arguments_.begin(), keeper_arguments_.end());
       keeper_ = KeeperProcess::start(grant_, directory_->path() / "ledger",
-                                     {.mode = mode, .clients = 1, .arguments = arguments});
+                                     {.mode = mode, .clients = 1, .arguments = of_keeper});
       ASSERT_TRUE(keeper_);
       auto ready = keeper_->next_report();
       ASSERT_TRUE(ready && ready->kind == ReportKind::ready);
@@ -370,7 +372,7 @@ class ReaderTest : public ::testing::Test {
 
   std::unique_ptr<TemporaryDirectory> directory_;
   std::filesystem::path grant_;
-  std::vector<std::string> reader_arguments_;  // of the reader alone
+  std::vector<std::string> reader_arguments_, keeper_arguments_;  // of one alone
   std::vector<PassedDescriptor> reader_descriptors_;
   std::unique_ptr<KeeperProcess> keeper_;
   std::unique_ptr<ReaderProcess> reader_;

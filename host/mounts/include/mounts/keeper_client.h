@@ -31,12 +31,23 @@ class KeeperClient {
   // here. When the keeper is gone or talks nonsense, the error is EIO, now and for ever.
   KeeperAnswer ask(RequestHeader request, std::span<const int> descriptors, std::string_view payload = {});
 
+  // While it lives, what its thread asks is hurried: the error may be would_wait.
+  class Hurry {
+   public:
+    Hurry() { hurried_ = true; }
+    ~Hurry() { hurried_ = false; }
+    Hurry(const Hurry&) = delete;
+    Hurry& operator=(const Hurry&) = delete;
+  };
+
   bool broken() const;
   int descriptor() const { return socket_.get(); }
 
  private:
   struct Waiting;
   void receive_one();
+
+  static thread_local bool hurried_;
 
   UniqueFd socket_;
   mutable std::mutex mutex_;

@@ -19,6 +19,7 @@
 // pieces of any size; EDQUOT means that the grant's quota is used up.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -106,6 +107,10 @@ struct Timestamp {
   bool operator==(const Timestamp&) const = default;
 };
 
+// In the place of an errno, to a hurried request that would wait for a person's answer or for the copy of a
+// large file. Whoever can wait asks again.
+inline constexpr std::int32_t would_wait = EINPROGRESS;
+
 // What a field a verb does not use holds is 0 (checked).
 struct RequestHeader {
   std::uint32_t magic;
@@ -122,7 +127,8 @@ struct RequestHeader {
   Timestamp modify_time;
   std::uint16_t name_size;
   std::uint16_t new_name_size;
-  std::uint32_t processor;  // that the asking thread runs on, and one; 0: it does not say. A hint.
+  std::uint16_t processor;  // that the asking thread runs on, and one; 0: it does not say. A hint.
+  std::uint16_t hurried;    // 1: rather than wait for long the keeper does nothing and replies would_wait
   char name[256];           // NUL behind name_size
   char new_name[256];
 };

@@ -36,6 +36,7 @@ Keeper::Outcome Keeper::dispatch_guarded(const Request& request, const std::vect
   for (;;) {
     auto outcome = dispatch(request, descriptors);
     if (outcome || outcome.error() != ask_first) return outcome;
+    if (request.header.hurried) return refuse_with(would_wait);
     auto located = descriptors.empty() ? refuse_with(ESTALE) : tree_.locate(descriptors.back().get());
     std::string path = located ? located->path : std::string();
     auto name = request.new_name.empty() ? request.name : request.new_name;
@@ -188,10 +189,11 @@ Checked<Decision> Keeper::decide_for(const Request& request, Operation operation
 
 int Keeper::keep(const Request& request, const Decision& decision, const Located& object) {
   if (object.removed) return 0;
-  int error = decision.keep_object     ? ledger_->keep_content(object)
+  const auto wait = request.header.hurried ? Ledger::Wait::not_for_long : Ledger::Wait::yes;
+  int error = decision.keep_object     ? ledger_->keep_content(object, wait)
               : decision.record_object ? ledger_->record(object)
                                        : 0;
-  return error == 0 ? 0 : report_unkept(request, object.path, error);
+  return error == 0 || error == would_wait ? error : report_unkept(request, object.path, error);
 }
 
 int Keeper::report_unkept(const Request& request, const std::string& path, int error) {

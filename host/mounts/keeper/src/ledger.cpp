@@ -19,6 +19,7 @@ namespace {
 // Identities of removed objects that may still be open somewhere.
 constexpr std::size_t max_removed_remembered = 65536;
 constexpr std::chrono::milliseconds sync_interval{500};
+constexpr std::uint64_t most_copied_at_once = 1u << 20;  // while a thread that serves others waits
 
 }  // namespace
 
@@ -194,14 +195,16 @@ int Ledger::clear_kept(Known& known) {
   return set ? 0 : journal_failed(set.error());
 }
 
-int Ledger::keep_content(const Located& object) {
+int Ledger::keep_content(const Located& object, Wait wait) {
   auto identity = object.identity();
   {
     std::unique_lock lock(mutex_);
+    if (wait == Wait::not_for_long && being_kept_.contains(identity)) return would_wait;
     keeping_changed_.wait(lock, [&] { return !being_kept_.contains(identity); });
     auto known = known_or_recorded(object);
     if (!known) return known.error();
     if ((*known)->content_kept) return 0;
+    if (wait == Wait::not_for_long && object.attributes.size > most_copied_at_once) return would_wait;
     being_kept_.insert(identity);
   }
   int error = copy_and_set_kept(object);

@@ -84,8 +84,10 @@ class Ledger {
   // Attributes, and the target of a symlink, of something pre-existing. Once per object; then it costs a
   // look-up.
   int record(const Located& object);
-  // The same and its content, for a file that is about to be written to.
-  int keep_content(const Located& object);
+  // The same and its content, for a file that is about to be written to. Not for long: would_wait
+  // (keeper_protocol.h) in the place of copying a large one, or of waiting for another thread that does.
+  enum class Wait { yes, not_for_long };
+  int keep_content(const Located& object, Wait wait = Wait::yes);
   // The same for many files that are about to be written to one after another: two syncs for all of them.
   // What was copied, as it was then. The others are kept, or it is said why not, by keep_content; and what is
   // not as it was copied any more by keep_content_again.

@@ -113,7 +113,7 @@ bool Dispatcher::is_awaited(std::uint32_t opcode) {
   return opcode != FUSE_FORGET && opcode != FUSE_BATCH_FORGET;
 }
 
-Result<std::uint32_t> Dispatcher::serve(const RequestBuffers& buffers, Scratch& scratch) {
+Result<std::optional<std::uint32_t>> Dispatcher::serve(const RequestBuffers& buffers, Scratch& scratch) {
   auto malformed = [](std::string_view name, std::string_view what) {
     return fail(ErrorCode::invalid_argument, fmt::format("the guest sent a malformed {}: {}", name, what));
   };
@@ -143,6 +143,7 @@ Result<std::uint32_t> Dispatcher::serve(const RequestBuffers& buffers, Scratch& 
   bool announces = is_announcement(header) && can_be_announced(header.opcode);
   int error = announces ? announced(call) : known && known->handler ? (this->*known->handler)(call) : ENOSYS;
   if (call.malformed) return malformed(name, call.malformed);
+  if (error == would_wait) return std::nullopt;
   if (!answered) return 0u;
   if (error == ESTALE && !announces) files_.was_refused(header.nodeid, header.pid);
 

@@ -95,7 +95,11 @@ void ReaderDevice::drain(std::size_t index) {
     here_.push_back(i);
     if (Dispatcher::is_awaited(opcode)) ++awaited;
   }
-  for (std::size_t i : here_) serve_chain(index, batch_[i], scratch_);
+  {
+    KeeperClient::Hurry hurry;
+    for (std::size_t i : here_)
+      if (!serve_chain(index, batch_[i], scratch_)) hand_on(index, batch_[i]);
+  }
   if (awaited > 0)
     queue.notify();
   else if (std::exchange(untold_, untold_ + here_.size()) == 0)
@@ -136,11 +140,13 @@ bool ReaderDevice::turn() {
   return true;
 }
 
-void ReaderDevice::serve_chain(std::size_t index, const vsock::DescriptorChain& chain, Scratch& scratch) {
+bool ReaderDevice::serve_chain(std::size_t index, const vsock::DescriptorChain& chain, Scratch& scratch) {
   RequestBuffers buffers{chain.readable, chain.readable_bytes, chain.writable, chain.writable_bytes};
   auto written = dispatcher_.serve(buffers, scratch);
-  back_end_->queue(index).push(chain, written ? *written : 0);
+  if (written && !*written) return false;
+  back_end_->queue(index).push(chain, written ? **written : 0);
   if (!written) fault(written.error());
+  return true;
 }
 
 void ReaderDevice::work() {
@@ -152,7 +158,7 @@ void ReaderDevice::work() {
     Job job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    serve_chain(job.queue, job.chain, scratch);
+    (void)serve_chain(job.queue, job.chain, scratch);
     back_end_->queue(job.queue).notify();
     job.chain.clear();
     lock.lock();

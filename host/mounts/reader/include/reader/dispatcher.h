@@ -66,8 +66,9 @@ class Dispatcher {
   Dispatcher(FileSystem& files, Owners owners, Notices& notices)
       : files_(files), owners_(std::move(owners)), notices_(notices) {}
 
-  // Returns how many bytes of answer were written; 0 for the requests that have none.
-  Result<std::uint32_t> serve(const RequestBuffers& buffers, Scratch& scratch);
+  // Returns how many bytes of answer were written; 0 for the requests that have none. Nothing when it would
+  // have made a hurried thread (KeeperClient::Hurry) wait: nothing is done then, and another serves it again.
+  Result<std::optional<std::uint32_t>> serve(const RequestBuffers& buffers, Scratch& scratch);
 
   // How long serving it may take, by the operation's number alone. Long: syncing, copying. Short: what is
   // only looked up.

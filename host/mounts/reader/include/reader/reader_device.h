@@ -52,7 +52,8 @@ class ReaderDevice : public vsock::VhostUserDevice {
   bool is_time_to_tell() const;
   std::uint32_t opcode_of(const vsock::DescriptorChain& chain) const;
   void hand_on(std::size_t queue, vsock::DescriptorChain& chain);
-  void serve_chain(std::size_t queue, const vsock::DescriptorChain& chain, Scratch& scratch);
+  // False: it has to be served by a thread that may wait.
+  bool serve_chain(std::size_t queue, const vsock::DescriptorChain& chain, Scratch& scratch);
   void fault(Error cause);
   void work();
 
