@@ -119,7 +119,7 @@ struct Http2Session::Callbacks {
     auto part = events.next_part(id, size);
     if (part.bytes.empty() && !part.ends) return NGHTTP2_ERR_DEFERRED;
     std::size_t count = std::min(part.bytes.size(), size);
-    std::memcpy(buffer, part.bytes.data(), count);
+    if (count > 0) std::memcpy(buffer, part.bytes.data(), count);
     if (part.ends && count == part.bytes.size()) {
       *flags |= NGHTTP2_DATA_FLAG_EOF;
       if (part.trailers && !part.trailers->empty()) {
