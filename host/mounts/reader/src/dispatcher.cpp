@@ -36,19 +36,21 @@ struct Dispatcher::Operation {
   std::uint16_t arguments = 0;                  // bytes of the fixed structure
   std::uint16_t answer = 0;                     // room the guest has to give behind the header
   bool answered = true;
-  bool long_running = false;
+  Duration takes = Duration::unknown;
 };
 
 const Dispatcher::Operation* Dispatcher::operation(std::uint32_t opcode) {
   using D = Dispatcher;
+  constexpr auto quick = Duration::short_, slow = Duration::long_;
   static const auto table = [] {
     std::array<Operation, operations> all{};
     constexpr std::uint16_t entry = sizeof(fuse_entry_out), attributes = sizeof(fuse_attr_out);
-    all[FUSE_LOOKUP] = {"FUSE_LOOKUP", &D::lookup, 0, entry};
-    all[FUSE_FORGET] = {"FUSE_FORGET", &D::forget, sizeof(fuse_forget_in), 0, false};
-    all[FUSE_GETATTR] = {"FUSE_GETATTR", &D::get_attributes, sizeof(fuse_getattr_in), attributes};
+    all[FUSE_LOOKUP] = {"FUSE_LOOKUP", &D::lookup, 0, entry, true, quick};
+    all[FUSE_FORGET] = {"FUSE_FORGET", &D::forget, sizeof(fuse_forget_in), 0, false, quick};
+    all[FUSE_GETATTR] = {"FUSE_GETATTR", &D::get_attributes, sizeof(fuse_getattr_in), attributes, true,
+                         quick};
     all[FUSE_SETATTR] = {"FUSE_SETATTR", &D::set_attributes, sizeof(fuse_setattr_in), attributes};
-    all[FUSE_READLINK] = {"FUSE_READLINK", &D::read_link};
+    all[FUSE_READLINK] = {"FUSE_READLINK", &D::read_link, 0, 0, true, quick};
     all[FUSE_SYMLINK] = {"FUSE_SYMLINK", &D::make_symlink, 0, entry};
     all[FUSE_MKNOD] = {"FUSE_MKNOD", &D::make_node, sizeof(fuse_mknod_in), entry};
     all[FUSE_MKDIR] = {"FUSE_MKDIR", &D::make_folder, sizeof(fuse_mkdir_in), entry};
@@ -59,29 +61,31 @@ const Dispatcher::Operation* Dispatcher::operation(std::uint32_t opcode) {
     all[FUSE_OPEN] = {"FUSE_OPEN", &D::open, sizeof(fuse_open_in), sizeof(fuse_open_out)};
     all[FUSE_READ] = {"FUSE_READ", &D::read, sizeof(fuse_read_in)};
     all[FUSE_WRITE] = {"FUSE_WRITE", &D::write, sizeof(fuse_write_in), sizeof(fuse_write_out)};
-    all[FUSE_STATFS] = {"FUSE_STATFS", &D::statistics, 0, sizeof(fuse_statfs_out)};
-    all[FUSE_RELEASE] = {"FUSE_RELEASE", &D::release, sizeof(fuse_release_in)};
-    all[FUSE_FSYNC] = {"FUSE_FSYNC", &D::sync, sizeof(fuse_fsync_in), 0, true, true};
+    all[FUSE_STATFS] = {"FUSE_STATFS", &D::statistics, 0, sizeof(fuse_statfs_out), true, quick};
+    all[FUSE_RELEASE] = {"FUSE_RELEASE", &D::release, sizeof(fuse_release_in), 0, true, quick};
+    all[FUSE_FSYNC] = {"FUSE_FSYNC", &D::sync, sizeof(fuse_fsync_in), 0, true, slow};
     all[FUSE_SETXATTR] = {"FUSE_SETXATTR", &D::set_xattr, FUSE_COMPAT_SETXATTR_IN_SIZE};
-    all[FUSE_GETXATTR] = {"FUSE_GETXATTR", &D::get_xattr, sizeof(fuse_getxattr_in)};
-    all[FUSE_LISTXATTR] = {"FUSE_LISTXATTR", &D::list_xattrs, sizeof(fuse_getxattr_in)};
+    all[FUSE_GETXATTR] = {"FUSE_GETXATTR", &D::get_xattr, sizeof(fuse_getxattr_in), 0, true, quick};
+    all[FUSE_LISTXATTR] = {"FUSE_LISTXATTR", &D::list_xattrs, sizeof(fuse_getxattr_in), 0, true, quick};
     all[FUSE_REMOVEXATTR] = {"FUSE_REMOVEXATTR", &D::remove_xattr};
-    all[FUSE_FLUSH] = {"FUSE_FLUSH", &D::flush, sizeof(fuse_flush_in), 0, true, true};
+    all[FUSE_FLUSH] = {"FUSE_FLUSH", &D::flush, sizeof(fuse_flush_in), 0, true, slow};
     all[FUSE_INIT] = {"FUSE_INIT", &D::init, 16, sizeof(fuse_init_out)};
-    all[FUSE_OPENDIR] = {"FUSE_OPENDIR", &D::open_folder, sizeof(fuse_open_in), sizeof(fuse_open_out)};
+    all[FUSE_OPENDIR] = {"FUSE_OPENDIR", &D::open_folder, sizeof(fuse_open_in), sizeof(fuse_open_out), true,
+                         quick};
     all[FUSE_READDIR] = {"FUSE_READDIR", &D::list_folder, sizeof(fuse_read_in)};
-    all[FUSE_RELEASEDIR] = {"FUSE_RELEASEDIR", &D::release, sizeof(fuse_release_in)};
-    all[FUSE_FSYNCDIR] = {"FUSE_FSYNCDIR", &D::sync_folder, sizeof(fuse_fsync_in), 0, true, true};
+    all[FUSE_RELEASEDIR] = {"FUSE_RELEASEDIR", &D::release, sizeof(fuse_release_in), 0, true, quick};
+    all[FUSE_FSYNCDIR] = {"FUSE_FSYNCDIR", &D::sync_folder, sizeof(fuse_fsync_in), 0, true, slow};
     all[FUSE_CREATE] = {"FUSE_CREATE", &D::create, sizeof(fuse_create_in), entry + sizeof(fuse_open_out)};
     all[FUSE_INTERRUPT] = {"FUSE_INTERRUPT", &D::nothing_to_do, sizeof(fuse_interrupt_in), 0, false};
     all[FUSE_DESTROY] = {"FUSE_DESTROY", &D::destroy};
-    all[FUSE_BATCH_FORGET] = {"FUSE_BATCH_FORGET", &D::batch_forget, sizeof(fuse_batch_forget_in), 0, false};
-    all[FUSE_FALLOCATE] = {"FUSE_FALLOCATE", &D::allocate, sizeof(fuse_fallocate_in), 0, true, true};
+    all[FUSE_BATCH_FORGET] = {
+        "FUSE_BATCH_FORGET", &D::batch_forget, sizeof(fuse_batch_forget_in), 0, false, quick};
+    all[FUSE_FALLOCATE] = {"FUSE_FALLOCATE", &D::allocate, sizeof(fuse_fallocate_in), 0, true, slow};
     all[FUSE_READDIRPLUS] = {"FUSE_READDIRPLUS", &D::list_folder_plus, sizeof(fuse_read_in)};
     all[FUSE_RENAME2] = {"FUSE_RENAME2", &D::rename2, sizeof(fuse_rename2_in)};
     all[FUSE_LSEEK] = {"FUSE_LSEEK", &D::seek, sizeof(fuse_lseek_in), sizeof(fuse_lseek_out)};
     all[FUSE_COPY_FILE_RANGE] = {"FUSE_COPY_FILE_RANGE", &D::copy_range, sizeof(fuse_copy_file_range_in),
-                                 sizeof(fuse_write_out), true,           true};
+                                 sizeof(fuse_write_out), true,           slow};
     return all;
   }();
   if (opcode >= table.size() || !table[opcode].name) return nullptr;
@@ -90,23 +94,7 @@ const Dispatcher::Operation* Dispatcher::operation(std::uint32_t opcode) {
 
 Dispatcher::Duration Dispatcher::duration(std::uint32_t opcode) {
   auto* known = operation(opcode);
-  if (known && known->long_running) return Duration::long_;
-  switch (opcode) {
-    case FUSE_LOOKUP:
-    case FUSE_FORGET:
-    case FUSE_BATCH_FORGET:
-    case FUSE_GETATTR:
-    case FUSE_GETXATTR:
-    case FUSE_LISTXATTR:
-    case FUSE_READLINK:
-    case FUSE_STATFS:
-    case FUSE_RELEASE:
-    case FUSE_RELEASEDIR:
-    case FUSE_OPENDIR:
-      return Duration::short_;
-    default:
-      return Duration::unknown;
-  }
+  return known ? known->takes : Duration::unknown;
 }
 
 bool Dispatcher::is_awaited(std::uint32_t opcode) {
