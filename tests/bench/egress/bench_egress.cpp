@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <sstream>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
@@ -23,6 +22,7 @@
 #include "guest_figures.h"
 #include "measures.h"
 #include "network.h"
+#include "process_facts.h"
 
 using namespace anchorhold;
 using namespace anchorhold::testing;
@@ -81,13 +81,6 @@ double cpu_seconds(pid_t pid) {
   double user = 0, system = 0;
   fields >> user >> system;
   return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
-}
-
-long resident_kib(pid_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmRSS:")) return std::atol(line.c_str() + 6);
-  return 0;
 }
 
 void print(const char* what, const std::map<std::string, double>& figures, const char* unit) {
@@ -274,12 +267,12 @@ void measure_memory(Bench& bench) {
     long before = 0;
     // The first ones pay for what is made once.
     for (int i = 0; i < count + 50; ++i) {
-      if (i == 50) before = resident_kib(door->pid());
+      if (i == 50) before = status_kib(door->pid(), "VmRSS:");
       wires.push_back(own_of(*door));
       if (!through(wires.back(), tls ? secure : raw)) return -1.0;
       if (tls && !wires.back().connect_tls(ca, "").empty()) return -1.0;
     }
-    return static_cast<double>(resident_kib(door->pid()) - before) / count;
+    return static_cast<double>(status_kib(door->pid(), "VmRSS:") - before) / count;
   };
   const double tunnelled_kib = idle(1000, false);
   std::printf("memory of an idle connection  tunnelled %.1f KiB  opened %.1f KiB\n", tunnelled_kib,
@@ -292,10 +285,7 @@ void measure_memory(Bench& bench) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   if (argc > 1) run_time = std::chrono::milliseconds(static_cast<int>(std::atof(argv[1]) * 1000));
-  rlimit files{};
-  getrlimit(RLIMIT_NOFILE, &files);
-  files.rlim_cur = files.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &files);
+  raise_descriptor_limit();
   prepare_private_network();
   if (!no_private_network().empty()) return std::printf("%s\n", no_private_network().c_str()), 77;
   Bench bench;

@@ -10,21 +10,16 @@
 #include <signal.h>
 
 #include "cli_fixture.h"
+#include "process_facts.h"
 
 namespace anchorhold::cli {
 namespace {
 
+using anchorhold::testing::status_kib;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
 const std::string host_proxy = "http://user:hosts-proxy-password@127.0.0.1:9";
-
-long status_kib(pid_t pid, std::string_view name) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with(name)) return std::stol(line.substr(name.size()));
-  return 0;
-}
 
 long resident_kib(pid_t pid) {
   return status_kib(pid, "VmRSS:");

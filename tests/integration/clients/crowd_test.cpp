@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cli_fixture.h"
+#include "process_facts.h"
 
 namespace anchorhold::cli {
 namespace {
@@ -17,10 +18,7 @@ constexpr long wanted = 10'000, most_allowed = 12'000, kept_aside = 400;
 
 // Without what it shares: the memory of the guest.
 long own_kib(pid_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("RssAnon:")) return std::stol(line.substr(8));
-  return 0;
+  return anchorhold::testing::status_kib(pid, "RssAnon:");
 }
 
 // How many descriptors the process may have: it says for itself how many it can get.

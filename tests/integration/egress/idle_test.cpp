@@ -1,12 +1,11 @@
 // What the process holds for a connection that it has opened, and in which nothing happens any more.
-#include <fstream>
 #include <iostream>
 #include <list>
-#include <sys/resource.h>
 #include <vector>
 
 #include "bed.h"
 #include "http2_peer.h"
+#include "process_facts.h"
 
 namespace anchorhold::testing {
 namespace {
@@ -23,41 +22,32 @@ constexpr long most_bytes = 40 * 1024;
 // nghttp2 has two sessions in it, which no setting makes smaller; one connection carries a hundred requests.
 constexpr long most_bytes_http2 = 80 * 1024;
 
-// Its own memory, without the program's text.
-long own_kib(pid_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("RssAnon:")) return std::stol(line.substr(8));
-  return 0;
-}
-
 class EgressIdle : public EgressBed {
  protected:
   void SetUp() override {
     EgressBed::SetUp();
     if (IsSkipped()) return;
-    rlimit files{};
-    getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
-    if (files.rlim_max < 3 * (first_ones + connections))
-      GTEST_SKIP() << "this machine allows a process " << files.rlim_max
+    const rlim_t files = raise_descriptor_limit();
+    if (files < 3 * (first_ones + connections))
+      GTEST_SKIP() << "this machine allows a process " << files
                    << " descriptors: the memory of opened connections is NOT measured";
     dns().set("idle.example.com", {"44.128.1.1"});
     allow(opened("idle.example.com"));
     start();
   }
 
+  // Without the program's text.
+  long own_kib() { return status_kib(door().pid(), "RssAnon:"); }
   // Opens all of them by `open`, which makes one and uses it once.
   template <typename Open>
   void expect_little_for_each(const char* what, [[maybe_unused]] long most, const Open& open) {
     long before = 0;
     for (std::size_t i = 0; i < first_ones + connections; ++i) {
-      if (i == first_ones) before = own_kib(door().pid());
+      if (i == first_ones) before = own_kib();
       open();
       ASSERT_FALSE(HasFailure()) << "connection " << i;
     }
-    const long each = (own_kib(door().pid()) - before) * 1024 / static_cast<long>(connections);
+    const long each = (own_kib() - before) * 1024 / static_cast<long>(connections);
     std::cout << what << ": " << each << " bytes of an opened idle connection\n";
 #ifndef ANCHORHOLD_SANITIZED
     EXPECT_LT(each, most);

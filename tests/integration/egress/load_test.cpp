@@ -1,27 +1,19 @@
 // Many connections, slow ones, large ones: what the process holds of them is bounded.
 #include <arpa/inet.h>
 #include <csignal>
-#include <fstream>
 #include <iostream>
 #include <list>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "bed.h"
 #include "http2_peer.h"
+#include "process_facts.h"
 
 namespace anchorhold::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-long resident_kib(pid_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmRSS:")) return std::stol(line.substr(6));
-  return 0;
-}
 
 class EgressLoad : public EgressBed {
  protected:
@@ -40,15 +32,12 @@ class EgressLoad : public EgressBed {
 };
 
 TEST_F(EgressLoad, TenThousandIdleConnectionsHoldLittle) {
-  rlimit files{};
-  getrlimit(RLIMIT_NOFILE, &files);
-  files.rlim_cur = files.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &files);
+  const rlim_t files = raise_descriptor_limit();
   // Two of each are here, the guest's end and the server's; and two in the process, which keeps some.
-  std::size_t most = std::min<std::size_t>(10'000, (files.rlim_max - 400) / 2);
-  if (most < 1000) GTEST_SKIP() << "this machine allows a process " << files.rlim_max << " descriptors";
+  std::size_t most = std::min<std::size_t>(10'000, (files - 400) / 2);
+  if (most < 1000) GTEST_SKIP() << "this machine allows a process " << files << " descriptors";
   if (most < 10'000)
-    std::cerr << "NOT 10,000 connections but " << most << ": this machine allows a process " << files.rlim_max
+    std::cerr << "NOT 10,000 connections but " << most << ": this machine allows a process " << files
               << " descriptors\n";
   UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in where{};
@@ -58,7 +47,7 @@ TEST_F(EgressLoad, TenThousandIdleConnectionsHoldLittle) {
   ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
   ASSERT_EQ(listen(listener.get(), 4096), 0);
   start();
-  [[maybe_unused]] const long before = resident_kib(door().pid());
+  [[maybe_unused]] const long before = status_kib(door().pid(), "VmRSS:");
   std::vector<UniqueFd> servers;
   std::vector<Wire> guests;
   for (std::size_t i = 0; i < most; ++i) {
@@ -68,7 +57,7 @@ TEST_F(EgressLoad, TenThousandIdleConnectionsHoldLittle) {
     ASSERT_TRUE(servers.back());
   }
 #ifndef ANCHORHOLD_SANITIZED
-  long each = (resident_kib(door().pid()) - before) * 1024 / static_cast<long>(most);
+  long each = (status_kib(door().pid(), "VmRSS:") - before) * 1024 / static_cast<long>(most);
   EXPECT_LT(each, 40 * 1024) << "bytes of an idle connection";
 #endif
   // All of them still work.
@@ -109,7 +98,7 @@ TEST_F(EgressLoad, AGuestThatNeverReadsAndALargeTransferStayFlat) {
   });
   start();
   Wire reads = connect("44.128.1.1:9000"), never_reads = connect("44.128.1.1:9000");
-  [[maybe_unused]] const long before = resident_kib(door().pid());
+  [[maybe_unused]] const long before = status_kib(door().pid(), "VmRSS:");
   never_reads.write("down");
   reads.write("down");
   std::size_t got = 0;
@@ -121,7 +110,7 @@ TEST_F(EgressLoad, AGuestThatNeverReadsAndALargeTransferStayFlat) {
   for (int i = 0; i < 256; ++i) ASSERT_TRUE(up.write(block));
   up.end_writing();
 #ifndef ANCHORHOLD_SANITIZED
-  EXPECT_LT(resident_kib(door().pid()) - before, 8 * 1024) << "half a GiB has passed";
+  EXPECT_LT(status_kib(door().pid(), "VmRSS:") - before, 8 * 1024) << "half a GiB has passed";
 #endif
 }
 
@@ -164,7 +153,7 @@ TEST_F(EgressLoad, ALargeTransferThroughAnOpenedConnectionStaysFlat) {
       tls("large2.example.com", {"h2"}));
   start();
   const std::string ca = door().ca_certificate_pem();
-  [[maybe_unused]] const long before = resident_kib(door().pid());
+  [[maybe_unused]] const long before = status_kib(door().pid(), "VmRSS:");
   const std::string block(1u << 20, 'u');
   Wire down = connect("large.example.com:443");
   ASSERT_EQ(down.connect_tls(ca, "large.example.com"), "");
@@ -188,7 +177,7 @@ TEST_F(EgressLoad, ALargeTransferThroughAnOpenedConnectionStaysFlat) {
   fields[0].second = "PUT";
   EXPECT_EQ(peer.response(peer.request(fields, std::string(total, 'u'))).body, std::to_string(total));
 #ifndef ANCHORHOLD_SANITIZED
-  EXPECT_LT(resident_kib(door().pid()) - before, 12 * 1024);
+  EXPECT_LT(status_kib(door().pid(), "VmRSS:") - before, 12 * 1024);
 #endif
 }
 
@@ -209,7 +198,7 @@ TEST_F(EgressLoad, AGuestThatNeverReadsItsStreamsHoldsAWindowOnly) {
       },
       tls("large2.example.com", {"h2"}));
   start();
-  [[maybe_unused]] const long before = resident_kib(door().pid());
+  [[maybe_unused]] const long before = status_kib(door().pid(), "VmRSS:");
   std::list<Wire> wires;
   std::list<Http2Peer> peers;
   for (int i = 0; i < 4; ++i) {
@@ -228,7 +217,7 @@ TEST_F(EgressLoad, AGuestThatNeverReadsItsStreamsHoldsAWindowOnly) {
       {{":method", "GET"}, {":scheme", "https"}, {":authority", "large2.example.com"}, {":path", "/"}});
   EXPECT_EQ(peer.response(id).body.size(), 2u << 20);
 #ifndef ANCHORHOLD_SANITIZED
-  EXPECT_LT(resident_kib(door().pid()) - before, 5 * 3 * 1024);
+  EXPECT_LT(status_kib(door().pid(), "VmRSS:") - before, 5 * 3 * 1024);
 #endif
 }
 

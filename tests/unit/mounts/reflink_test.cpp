@@ -125,13 +125,8 @@ TEST_P(Reflink, IsHowAnOldFileIsKeptAndComesBack) {
 TEST_P(Reflink, AnySessionIsUndoneAndRedone) {
   for (std::uint64_t round = 0; round < 5 && !HasFailure(); ++round) {
     SCOPED_TRACE(fmt::format("ANCHORHOLD_TEST_SEED={} round {}", seed(), round));
-    begin_round(3000 + round);
-    use_session_folder();
-    make_tree(5 + any(40));
-    auto before = snapshot_of(grant_);
-    begin(GetParam().mode);
-    for (std::size_t i = 3 + any(60); i > 0; --i) act();
-    end_keeper();
+    auto before = begin_any_session(3000 + round, GetParam().mode);
+    act_and_end();
     auto after = snapshot_of(grant_);
     expect_all_done(undo());
     EXPECT_EQ(difference(before, snapshot_of(grant_)), "") << "after the undo";

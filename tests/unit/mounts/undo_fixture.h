@@ -18,6 +18,19 @@ class UndoTest : public RandomSessionTest {
     ASSERT_TRUE(write_ledger_place(session_ / "grant", grant, 0));
     start(mode, std::move(arguments));
   }
+  // A round of its own: a folder of any shape, which it gives back, and a session in it.
+  Snapshot begin_any_session(std::uint64_t round, Mode mode) {
+    begin_round(round);
+    use_session_folder();
+    make_tree(5 + any(40));
+    auto before = snapshot_of(grant_);
+    begin(mode);
+    return before;
+  }
+  void act_and_end() {
+    for (std::size_t i = 3 + any(60); i > 0; --i) act();
+    end_keeper();
+  }
   void SetUp() override {
     RandomSessionTest::SetUp();
     use_session_folder();

@@ -14,13 +14,8 @@ class AnySession : public UndoTest, public ::testing::WithParamInterface<Mode> {
 TEST_P(AnySession, IsUndoneRedoneAndUndoneAgain) {
   for (std::uint64_t round = 0; round < 10 && !HasFailure(); ++round) {
     SCOPED_TRACE(fmt::format("ANCHORHOLD_TEST_SEED={} round {}", seed(), round));
-    begin_round(round);
-    use_session_folder();
-    make_tree(5 + any(40));
-    auto before = snapshot_of(grant_);
-    begin(GetParam());
-    for (std::size_t i = 3 + any(60); i > 0; --i) act();
-    end_keeper();
+    auto before = begin_any_session(round, GetParam());
+    act_and_end();
     auto after = snapshot_of(grant_);
     ASSERT_TRUE(mounts::review(place(), {.diff = true, .paths = {}}));
     EXPECT_EQ(difference(after, snapshot_of(grant_)), "") << "after the review";
@@ -44,11 +39,7 @@ TEST_P(AnySession, IsUndoneRedoneAndUndoneAgain) {
 TEST_P(AnySession, IsUndoneAfterItsKeeperWasKilled) {
   for (std::uint64_t round = 0; round < 10 && !HasFailure(); ++round) {
     SCOPED_TRACE(fmt::format("ANCHORHOLD_TEST_SEED={} round {}", seed(), round));
-    begin_round(1000 + round);
-    use_session_folder();
-    make_tree(5 + any(40));
-    auto before = snapshot_of(grant_);
-    begin(GetParam());
+    auto before = begin_any_session(1000 + round, GetParam());
     std::atomic<std::size_t> acted{0};
     std::size_t deadly = any(60);
     std::thread killer([&] {
@@ -91,13 +82,8 @@ TEST_P(AnySession, TimesToComeAreUndoneAfterItsKeeperWasKilled) {
 TEST_P(AnySession, IsUndoneByAnUndoThatWasKilled) {
   for (std::uint64_t round = 0; round < 10 && !HasFailure(); ++round) {
     SCOPED_TRACE(fmt::format("ANCHORHOLD_TEST_SEED={} round {}", seed(), round));
-    begin_round(2000 + round);
-    use_session_folder();
-    make_tree(5 + any(40));
-    auto before = snapshot_of(grant_);
-    begin(GetParam());
-    for (std::size_t i = 3 + any(60); i > 0; --i) act();
-    end_keeper();
+    auto before = begin_any_session(2000 + round, GetParam());
+    act_and_end();
     for (int deaths = 0; deaths < 4; ++deaths) {
       UniqueFd root = at();
       auto said = make_pipe();

@@ -1,25 +1,24 @@
 // How streams end, and what a stream that stalls does to the others.
 #include <array>
-#include <fstream>
 #include <future>
 #include <gmock/gmock.h>
-#include <sys/resource.h>
 
 #include "fixture.h"
+#include "process_facts.h"
 #include "vsock/ports.h"
 
 namespace anchorhold::vsock::testing {
 namespace {
+
+using anchorhold::testing::status_kib;
 
 constexpr std::uint32_t shutdown_receive = 1, shutdown_send = 2, shutdown_both = 3;
 
 class Closing : public WithDevice {
  protected:
   void SetUp() override {
-    rlimit files{};
-    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
-    files_ = files.rlim_cur = files.rlim_max;
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+    files_ = anchorhold::testing::raise_descriptor_limit();
+    ASSERT_GT(files_, 0u);
     WithDevice::SetUp();
     if (HasFatalFailure()) return;
     connect();
@@ -265,18 +264,11 @@ TEST_F(Closing, AThousandStreamsOneAfterAnother) {
   EXPECT_EQ(statistics->open_streams, 1u);
 }
 
-long resident_kib(pid_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmRSS:")) return std::stol(line.substr(6));
-  return 0;
-}
-
 TEST_F(Closing, StreamsAreBoundedInNumberAndOneKindLeavesTheOthersAlone) {
   constexpr std::uint32_t bound = 12'288;
   if (files_ < bound + 200) GTEST_SKIP() << "a process may have " << files_ << " descriptors here";
   listen(host_port::agent);
-  [[maybe_unused]] const long before = resident_kib(device_->pid());
+  [[maybe_unused]] const long before = status_kib(device_->pid(), "VmRSS:");
   std::vector<UniqueFd> hosts;
   std::uint32_t refused_at = 0;
   for (std::uint32_t i = 0; i < bound + 100 && refused_at == 0; ++i) {
@@ -289,7 +281,8 @@ TEST_F(Closing, StreamsAreBoundedInNumberAndOneKindLeavesTheOthersAlone) {
   }
   EXPECT_EQ(refused_at, bound);
 #ifndef ANCHORHOLD_SANITIZED
-  EXPECT_LT((resident_kib(device_->pid()) - before) * 1024 / bound, 1024) << "bytes of an idle stream";
+  EXPECT_LT((status_kib(device_->pid(), "VmRSS:") - before) * 1024 / bound, 1024)
+      << "bytes of an idle stream";
 #endif
   EXPECT_FALSE(guest_dials(60000, 2048));
   auto told = violated_.take();
