@@ -146,6 +146,65 @@ TEST_F(EgressTunnel, NamesThatDoNotResolveSayWhy) {
   EXPECT_THAT(refused_connect("silent.example.com:443"), StartsWith("502 silent.example.com could not"));
 }
 
+// What a guest asks for while the policy or the nameservers change is answered by those in force then.
+class EgressLookup : public EgressTunnel {
+ protected:
+  // A connection whose name is being looked up.
+  Wire looked_up() {
+    Wire wire = open();
+    wire.write("CONNECT slow.example.com:443 HTTP/1.1\r\nHost: slow.example.com:443\r\n\r\n");
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (dns().asked("slow.example.com") == 0 && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_GT(dns().asked("slow.example.com"), 0);
+    return wire;
+  }
+  void SetUp() override {
+    EgressTunnel::SetUp();
+    if (IsSkipped()) return;
+    dns().set_name("slow.example.com", {.silent = true});
+    allow(rule("*.example.com"));
+  }
+};
+
+TEST_F(EgressLookup, GoesOnWhenThePolicyChanges) {
+  Site site("44.128.1.1", 443, echo_server("site"), tls("slow.example.com"));
+  spec().resolver.timeout = std::chrono::milliseconds(500);
+  spec().resolver.attempts = 6;
+  start();
+  Wire wire = looked_up();
+  auto policy = spec().policy;
+  policy.rules.user.push_back(rule("denied.example.com", policy::EgressAction::deny));
+  ASSERT_TRUE(door().replace_policy(policy).has_value());
+  EXPECT_THAT(refused_connect("denied.example.com:443"), StartsWith("403 denied.example.com:443 is denied"));
+  dns().set("slow.example.com", {"44.128.1.1"});
+  EXPECT_THAT(wire.read_until("\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(sink().count("anchorhold.policy.reject"), 0);
+}
+
+TEST_F(EgressLookup, AsksTheNameserversThatAreInForce) {
+  DnsServer other("44.128.0.54");
+  other.set("slow.example.com", {"44.128.1.1"});
+  Site site("44.128.1.1", 443, echo_server("site"), tls("slow.example.com"));
+  spec().resolver.timeout = std::chrono::seconds(100);
+  spec().resolver.attempts = 1;
+  start();
+  Wire wire = looked_up();
+  auto resolver = spec().resolver;
+  resolver.servers = {"44.128.0.54"};
+  ASSERT_TRUE(door().replace_upstream(resolver, {}).has_value());
+  EXPECT_THAT(wire.read_until("\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(dns().asked("slow.example.com"), 1);
+
+  other.set_name("slow.example.com", {.silent = true});
+  Wire next = open();
+  next.write("CONNECT slow.example.com:443 HTTP/1.1\r\nHost: slow.example.com:443\r\n\r\n");
+  resolver.servers = {};
+  ASSERT_TRUE(door().replace_upstream(resolver, {}).has_value());
+  EXPECT_THAT(next.read_until("\r\n\r\n"), HasSubstr("the host has no nameserver"));
+  EXPECT_EQ(sink().count("anchorhold.policy.reject"), 0);
+}
+
 TEST_F(EgressTunnel, TheNameInsideMustBeTheNameOfTheConnect) {
   dns().set("example.com", {"44.128.1.1"});
   Site site("44.128.1.1", 443, echo_server("site"), tls("other.example.com"));

@@ -1,4 +1,6 @@
 // What the process tells and asks: decisions to record, questions for the person, secrets for requests.
+#include <fmt/format.h>
+
 #include "base/secret.h"
 #include "door_events.h"
 #include "process_door.h"
@@ -26,7 +28,8 @@ void ProcessDoor::take(ControlMessage message) {
       if (message.code != 0)
         record(events::Event(events::policy_reject)
                    .set(events::key::cause,
-                        "the egress process could not read its policy and denies everything"));
+                        fmt::format("the egress process could not use its policy and denies everything: {}",
+                                    message.payload)));
       return;
     case ControlType::fatal:
       last_words_ = message.payload;

@@ -77,7 +77,8 @@ Status Proxy::configure(ControlMessage message) {
   std::string text = ANCHORHOLD_TRY(read_text_descriptor(message.descriptor.get()));
   auto parsed = parse_configuration_message(text);
   // One that cannot be read leaves nothing open: the empty one denies everything.
-  bool usable = parsed && resolver_->use(parsed->resolver.servers);
+  Status understood = parsed ? resolver_->use(parsed->resolver.servers) : Status(fail(parsed.error()));
+  bool usable = understood.has_value();
   if (!usable) (void)resolver_->use({});
   configuration_ = usable ? std::make_shared<const Configuration>(std::move(*parsed))
                           : std::make_shared<const Configuration>();
@@ -88,7 +89,9 @@ Status Proxy::configure(ControlMessage message) {
   // What the new policy settles needs no answer.
   for (const auto& [destination, pending] : questions_)
     if (decide_now(destination).decision.action != policy::EgressAction::ask) host_.take_back(pending->id);
-  host_.send({.type = ControlType::configured, .code = usable ? 0u : 1u, .id = message.id});
+  ControlMessage done{.type = ControlType::configured, .code = usable ? 0u : 1u, .id = message.id};
+  if (!usable) done.payload = understood.error().message;
+  host_.send(std::move(done));
   return {};
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <netinet/in.h>
 
 namespace anchorhold::egress {
@@ -23,7 +23,7 @@ struct Resolver::Query {
   explicit Query(Resolver& owner) : resolver(owner), done(owner.loop_) {}
   Resolver& resolver;
   Signal done;
-  int status = ARES_ECANCELLED;
+  int status = ARES_EDESTRUCTION;
   Resolved resolved;
   std::shared_ptr<Query> self;  // while c-ares has it
 };
@@ -54,22 +54,35 @@ Resolver::~Resolver() {
 }
 
 Status Resolver::use(const std::vector<std::string>& servers) {
-  std::string list;
-  for (const auto& server : servers) {
-    if (!list.empty()) list += ',';
-    list += server;
-  }
-  has_servers_ = !servers.empty();
-  if (!has_servers_) return {};
-  int status = ares_set_servers_ports_csv(channel_, list.c_str());
+  auto list = fmt::format("{}", fmt::join(servers, ","));
+  if (list == servers_) return {};
+  // A channel's servers can only be changed while it asks nothing.
+  ares_cancel(channel_);
+  servers_ = std::move(list);
+  if (servers_.empty()) return {};
+  int status = ares_set_servers_ports_csv(channel_, servers_.c_str());
   if (status == ARES_SUCCESS) return {};
-  has_servers_ = false;
-  return fail(ErrorCode::invalid_argument, fmt::format("nameservers {}: {}", list, ares_strerror(status)));
+  auto wrong = std::exchange(servers_, {});
+  return fail(ErrorCode::invalid_argument, fmt::format("nameservers {}: {}", wrong, ares_strerror(status)));
 }
 
 Awaitable<Result<Resolved>> Resolver::resolve(std::string name) {
-  if (!has_servers_) co_return fail(ErrorCode::unavailable, "the host has no nameserver");
-  if (open_ >= max_open_queries) co_return fail(ErrorCode::resource_exhausted, "too many names at once");
+  std::shared_ptr<Query> query;
+  // Again when the servers were changed meanwhile.
+  do {
+    if (servers_.empty()) co_return fail(ErrorCode::unavailable, "the host has no nameserver");
+    if (open_ >= max_open_queries) co_return fail(ErrorCode::resource_exhausted, "too many names at once");
+    query = ask(name);
+    co_await query->done.wait();
+  } while (query->status == ARES_ECANCELLED);
+  if (query->status == ARES_SUCCESS) co_return std::move(query->resolved);
+  bool nothing = query->status == ARES_ENOTFOUND || query->status == ARES_ENODATA;
+  co_return fail(nothing ? ErrorCode::not_found : ErrorCode::unavailable,
+                 nothing ? fmt::format("there is no address for {}", name)
+                         : fmt::format("{} could not be resolved: {}", name, ares_strerror(query->status)));
+}
+
+std::shared_ptr<Resolver::Query> Resolver::ask(const std::string& name) {
   auto query = std::make_shared<Query>(*this);
   query->self = query;
   ++open_;
@@ -79,12 +92,7 @@ Awaitable<Result<Resolved>> Resolver::resolve(std::string name) {
   hints.ai_flags = ARES_AI_NOSORT;
   ares_getaddrinfo(channel_, name.c_str(), nullptr, &hints, &Resolver::answered, query.get());
   arm();
-  co_await query->done.wait();
-  if (query->status == ARES_SUCCESS) co_return std::move(query->resolved);
-  bool nothing = query->status == ARES_ENOTFOUND || query->status == ARES_ENODATA;
-  co_return fail(nothing ? ErrorCode::not_found : ErrorCode::unavailable,
-                 nothing ? fmt::format("there is no address for {}", name)
-                         : fmt::format("{} could not be resolved: {}", name, ares_strerror(query->status)));
+  return query;
 }
 
 void Resolver::answered(void* pointer, int status, int, ares_addrinfo* answer) {

@@ -27,7 +27,7 @@ class Resolver {
   static Result<std::unique_ptr<Resolver>> create(asio::io_context& loop, std::chrono::milliseconds timeout,
                                                   int attempts);
   ~Resolver();
-  // For later questions. An empty list answers none.
+  // From now on; what is being asked of others is asked of these. An empty list answers nothing.
   Status use(const std::vector<std::string>& servers);
   // IPv4 and IPv6. not_found: there is no such name, or it has no address; unavailable: no answer.
   Awaitable<Result<Resolved>> resolve(std::string name);
@@ -35,6 +35,7 @@ class Resolver {
  private:
   struct Socket;
   struct Query;
+  std::shared_ptr<Query> ask(const std::string& name);
   explicit Resolver(asio::io_context& loop) : loop_(loop), timer_(loop) {}
   static void socket_changed(void* self, ares_socket_t fd, int readable, int writable);
   static void answered(void* query, int status, int timeouts, ares_addrinfo* answer);
@@ -47,7 +48,7 @@ class Resolver {
   ares_channel channel_ = nullptr;
   std::map<ares_socket_t, std::shared_ptr<Socket>> sockets_;
   std::size_t open_ = 0;  // queries
-  bool has_servers_ = false;
+  std::string servers_;   // separated by commas
 };
 
 }  // namespace anchorhold::egress

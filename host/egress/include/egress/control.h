@@ -36,10 +36,10 @@ enum class ControlType : std::uint16_t {
   recorded,   // id of the event; code 0: recorded, 1: it could not be
   // process → host
   sealed = 64,  // code: Landlock's version; the CA's certificate as PEM
-  configured,   // id: the generation that is in force now
-  event,        // id, when it waits for `recorded`; code: an EventKind; an EventReport
-  ask,          // id; a Question
-  withdraw,     // id of the question
+  configured,  // id: the generation that is in force now; code 1: that denies everything, for the cause given
+  event,       // id, when it waits for `recorded`; code: an EventKind; an EventReport
+  ask,         // id; a Question
+  withdraw,    // id of the question
   want_secret,  // id; a SecretRequest
   fatal,        // why the process ends
 };
