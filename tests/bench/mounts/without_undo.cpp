@@ -39,7 +39,7 @@ Subject Ledger::subject_at(const Located&, std::string_view, const Located& obje
 int Ledger::record(const Located&) {
   return 0;
 }
-int Ledger::keep_content(const Located&) {
+int Ledger::keep_content(const Located&, Wait) {
   return 0;
 }
 Ledger::Kept Ledger::keep_all(const Located&, const std::string&, const Located&, Loss) {
