@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/landlock.h>
+#include <malloc.h>
 #include <memory>
 #include <seccomp.h>
 #include <sys/mman.h>
@@ -131,6 +132,8 @@ Result<SealReport> seal(const SealPolicy& policy) {
     return fail(ErrorCode::unsupported, "this kernel has no Landlock, so files cannot be walled off",
                 "boot a kernel with CONFIG_SECURITY_LANDLOCK and 'landlock' in its lsm= list");
   }
+  // With an arena for each thread, glibc opens a file of /proc when the first of them shrinks.
+  if (mallopt(M_ARENA_MAX, 1) != 1) return fail(ErrorCode::internal, "mallopt");
   ANCHORHOLD_CHECK(restrict_syscalls(policy));
   report.seccomp = true;
   return report;

@@ -88,6 +88,23 @@ TEST_F(Seal, OtherDescriptorsAreClosedAndThreadsStillWork) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+TEST_F(Seal, ThreadsTakeAndGiveBackMemory) {
+  int status = in_child([] {
+    if (!seal(policy_for_tests())) return 1;
+    for (int turn = 0; turn < 3; ++turn) {
+      std::vector<std::thread> threads;
+      for (int i = 0; i < 4; ++i)
+        threads.emplace_back([] {
+          std::vector<std::string> blocks;
+          for (int block = 0; block < 400; ++block) blocks.emplace_back(50'000, 'b');
+        });
+      for (auto& thread : threads) thread.join();
+    }
+    return 0;
+  });
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(Seal, NoNewProcessAndNoExecutableMemory) {
   int forked = in_child([] {
     if (!seal(policy_for_tests())) return 1;
