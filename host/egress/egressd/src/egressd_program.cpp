@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <thread>
 #include <unistd.h>
 
 #include "authority.h"
@@ -28,6 +29,7 @@ namespace {
 constexpr std::uint64_t all_bits = ~std::uint64_t{0};
 // Two descriptors a connection, and as many again while connections are dialled.
 constexpr rlim_t enough_descriptors = 1u << 16;
+constexpr unsigned most_relay_threads = 4;
 
 Result<int> number(std::string_view option, const char* text) {
   int value = 0;
@@ -139,8 +141,10 @@ Status run_egressd(const EgressdArguments& arguments) {
   first.async_wait([](boost::system::error_code) {});
   loop.run();
   loop.restart();
+  const unsigned relay_threads = std::clamp(std::thread::hardware_concurrency(), 1u, most_relay_threads);
   int landlock_version = ANCHORHOLD_TRY(seal_process(arguments, own, open_descriptors()));
-  Proxy proxy(loop, UniqueFd(egressd_fd::control), std::move(resolver), std::move(own), std::move(authority));
+  Proxy proxy(loop, UniqueFd(egressd_fd::control), std::move(resolver), std::move(own), std::move(authority),
+              relay_threads);
   Status ended;
   asio::co_spawn(loop, proxy.serve(landlock_version), [&](std::exception_ptr error, Status status) {
     if (error) std::rethrow_exception(error);

@@ -250,7 +250,7 @@ Awaitable<void> GuestConnection::run_raw() {
   // The guest's first bytes are looked at when they come; until then only the server speaks.
   auto limits = decided_.configuration->limits;
   auto first = [this] { return pass_first_bytes(); };
-  RelaySpec spec{proxy_.loop(), *guest_, *server_, deadline_, limits, shared_from_this(), first};
+  RelaySpec spec{proxy_.loop(), proxy_.relay_loops(), *guest_, *server_, deadline_, limits, first};
   co_await relay(std::move(spec));
 }
 
@@ -272,7 +272,7 @@ Awaitable<void> GuestConnection::tunnel() {
   if (!sent) co_return;
   first = {};
   auto limits = decided_.configuration->limits;
-  RelaySpec spec{proxy_.loop(), *guest_, *server_, deadline_, limits, shared_from_this(), {}};
+  RelaySpec spec{proxy_.loop(), proxy_.relay_loops(), *guest_, *server_, deadline_, limits, {}};
   co_await relay(std::move(spec));
 }
 

@@ -192,8 +192,13 @@ Awaitable<void> HttpExchange::speak_websocket() {
   if (sent) sent = co_await write_all(*connection_.server_, to_server);
   if (!sent) co_return;
   auto limits = connection_.decided_.configuration->limits;
-  RelaySpec spec{connection_.proxy_.loop(),      guest_, *connection_.server_, connection_.deadline_, limits,
-                 connection_.shared_from_this(), {}};
+  RelaySpec spec{connection_.proxy_.loop(),
+                 connection_.proxy_.relay_loops(),
+                 guest_,
+                 *connection_.server_,
+                 connection_.deadline_,
+                 limits,
+                 {}};
   co_await relay(std::move(spec));
 }
 

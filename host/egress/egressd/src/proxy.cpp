@@ -37,14 +37,15 @@ struct Proxy::Pending {
 };
 
 Proxy::Proxy(asio::io_context& loop, UniqueFd control, std::unique_ptr<Resolver> resolver, OwnAddresses own,
-             std::unique_ptr<Authority> authority)
+             std::unique_ptr<Authority> authority, unsigned relay_threads)
     : loop_(loop),
       host_(loop, std::move(control)),
       resolver_(std::move(resolver)),
       own_(std::move(own)),
       dialer_(loop, *resolver_, own_),
       authority_(std::move(authority)),
-      configuration_(std::make_shared<Configuration>()) {}
+      configuration_(std::make_shared<Configuration>()),
+      relay_loops_(loop, relay_threads) {}
 
 Proxy::~Proxy() = default;
 

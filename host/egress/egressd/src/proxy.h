@@ -13,6 +13,7 @@
 #include "egress/control.h"
 #include "host_link.h"
 #include "own_addresses.h"
+#include "relay_loops.h"
 #include "resolver.h"
 
 namespace anchorhold::egress {
@@ -22,7 +23,7 @@ class GuestConnection;
 class Proxy {
  public:
   Proxy(asio::io_context& loop, UniqueFd control, std::unique_ptr<Resolver> resolver, OwnAddresses own,
-        std::unique_ptr<Authority> authority);
+        std::unique_ptr<Authority> authority, unsigned relay_threads);
   ~Proxy();
 
   // Says that the process is sealed, and serves until the host is gone.
@@ -33,6 +34,7 @@ class Proxy {
   Decided decide_now(const policy::Destination& destination) const;
 
   asio::io_context& loop() { return loop_; }
+  RelayLoops& relay_loops() { return relay_loops_; }
   HostLink& host() { return host_; }
   Dialer& dialer() { return dialer_; }
   Authority& authority() { return *authority_; }
@@ -60,6 +62,7 @@ class Proxy {
   std::unique_ptr<Authority> authority_;
   SslContext trust_;
   std::shared_ptr<const Configuration> configuration_;
+  RelayLoops relay_loops_;
   std::unordered_map<GuestConnection*, std::weak_ptr<GuestConnection>> connections_;
   std::map<policy::Destination, std::shared_ptr<Pending>> questions_;
   bool was_full_ = false;

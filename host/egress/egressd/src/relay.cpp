@@ -3,6 +3,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
+#include <optional>
 
 namespace anchorhold::egress {
 namespace {
@@ -12,23 +13,44 @@ constexpr unsigned buffers_at_once = 16;
 constexpr std::chrono::milliseconds linger_limit(2000);
 constexpr std::size_t linger_bytes = 1u << 20;
 
+// What is said of it here happens on `loop`, but for `over`.
 struct Relay {
-  explicit Relay(RelaySpec given) : spec(std::move(given)), over(spec.loop) {}
+  explicit Relay(RelaySpec given) : spec(std::move(given)), over(spec.loop) {
+    const int left_socket = spec.left.lend(), right_socket = spec.right.lend();
+    if (left_socket < 0 || right_socket < 0) return;
+    loop = &spec.others.next();
+    if (loop == &spec.loop) return;
+    lent_left.emplace(*loop, left_socket);
+    lent_right.emplace(*loop, right_socket);
+    left = &*lent_left;
+    right = &*lent_right;
+  }
   RelaySpec spec;
-  Signal over;
+  Signal over;  // of the connection's own loop
+  std::optional<LentSocket> lent_left, lent_right;
+  asio::io_context* loop = &spec.loop;
+  Stream* left = &spec.left;
+  Stream* right = &spec.right;
   int ended = 0;
 
   void moved() { spec.deadline.in(ended == 0 ? spec.limits.quiet : spec.limits.half_closed); }
   void cut() {
-    spec.left.cut();
-    spec.right.cut();
+    left->cut();
+    right->cut();
   }
 };
 
+void end_one(const std::shared_ptr<Relay>& relay) {
+  relay->moved();
+  if (++relay->ended < 2) return;
+  relay->lent_left.reset();
+  relay->lent_right.reset();
+  asio::post(relay->spec.loop, [relay] { relay->over.set(); });
+}
+
 Awaitable<void> pump(std::shared_ptr<Relay> relay, Stream& from, Stream& to) {
-  bool whole = false, begun = true;
-  if (&from == &relay->spec.left && relay->spec.first) begun = co_await relay->spec.first();
-  for (unsigned turn = 1; begun; ++turn) {
+  bool whole = false;
+  for (unsigned turn = 1;; ++turn) {
     Io io = from.try_read(scratch());
     if (io.state == Io::State::waiting) {
       co_await from.wait(io.direction);
@@ -48,15 +70,14 @@ Awaitable<void> pump(std::shared_ptr<Relay> relay, Stream& from, Stream& to) {
     } else if (io.drained) {
       co_await from.wait(Direction::read);
     } else if (turn % buffers_at_once == 0) {
-      co_await asio::post(relay->spec.loop, asio::use_awaitable);
+      co_await asio::post(*relay->loop, asio::use_awaitable);
     }
   }
   if (whole)
     co_await shut_down(to);
   else
     relay->cut();
-  if (++relay->ended == 2) relay->over.set();
-  relay->moved();
+  end_one(relay);
 }
 
 }  // namespace
@@ -72,10 +93,20 @@ bool write_now(Stream& stream, std::string_view& bytes) {
 }
 
 Awaitable<void> relay(RelaySpec spec) {
+  auto first = std::move(spec.first);
   auto state = std::make_shared<Relay>(std::move(spec));
   state->moved();
-  asio::co_spawn(state->spec.loop, pump(state, state->spec.left, state->spec.right), asio::detached);
-  co_await pump(state, state->spec.right, state->spec.left);
+  asio::co_spawn(*state->loop, pump(state, *state->right, *state->left), asio::detached);
+  bool begun = true;
+  if (first) begun = co_await first();
+  if (begun) {
+    if (state->loop != &state->spec.loop) (void)state->spec.left.lend();
+    asio::co_spawn(*state->loop, pump(state, *state->left, *state->right), asio::detached);
+  } else {
+    state->spec.left.cut();
+    state->spec.right.cut();
+    asio::post(*state->loop, [state] { end_one(state); });
+  }
   co_await state->over.wait();
 }
 

@@ -6,18 +6,19 @@
 #include <memory>
 
 #include "egress/upstream.h"
+#include "relay_loops.h"
 #include "signal.h"
 #include "stream.h"
 
 namespace anchorhold::egress {
 
 struct RelaySpec {
-  asio::io_context& loop;
+  asio::io_context& loop;  // on which this is called, and returns
+  RelayLoops& others;      // for two that are sockets and nothing else
   Stream& left;
   Stream& right;
   Deadline& deadline;
   const ConnectionLimits& limits;
-  std::shared_ptr<void> owner;  // of all of them
   // Before anything of the left one moves, while the right one is heard already; false ends both.
   std::function<Awaitable<bool>()> first;
 };

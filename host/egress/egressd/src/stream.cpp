@@ -23,7 +23,17 @@ Io failed_call(Direction direction) {
 }  // namespace
 
 SocketStream::~SocketStream() {
+  release_waiter();
+}
+
+void SocketStream::release_waiter() {
   if (waiter_) waiter_->release();  // which would close it as well
+  waiter_.reset();
+}
+
+int SocketStream::lend() {
+  release_waiter();
+  return fd_.get();
 }
 
 Io SocketStream::try_read(std::span<char> buffer) {
@@ -94,7 +104,7 @@ Awaitable<void> shut_down(Stream& stream) {
 }
 
 std::span<char> scratch() {
-  static std::array<char, scratch_bytes> buffer;
+  static thread_local std::array<char, scratch_bytes> buffer;
   return buffer;
 }
 
