@@ -67,8 +67,12 @@ class DomainWriter {
         "nosharepages");  // no merging of pages between guests: it can be measured from inside
     element(backing, "source", {{"type", "memfd"}});
     element(backing, "access", {{"mode", "shared"}});
-    auto vcpus = text(domain_, "vcpu", std::to_string(spec_.vcpus));
+    // QEMU emulates a machine that can only ever have one processor without barriers between that and the
+    // programs that serve its devices: a kick or an interrupt may then be lost.
+    const bool alone = options_.acceleration == Acceleration::emulation && spec_.vcpus == 1;
+    auto vcpus = text(domain_, "vcpu", std::to_string(alone ? 2 : spec_.vcpus));
     vcpus.append_attribute("placement") = "static";
+    if (alone) vcpus.append_attribute("current") = "1";
   }
 
   void write_boot() {
@@ -190,6 +194,10 @@ std::string kernel_command_line(const MachineSpec& spec, const XmlOptions& optio
   if (options.acceleration == Acceleration::emulation) {
     if (options.tsc_khz) line += fmt::format(" tsc_early_khz={} tsc=reliable", *options.tsc_khz);
     line += fmt::format(" lapic_timer_khz={}", emulated_lapic_timer_khz);
+    // What was translated of a page is thrown away when the guest writes there, not when another process
+    // does. Without this, a page that held code went on as that code after a reader had filled it with a
+    // program.
+    line += " init_on_alloc=1";
   }
   for (const auto& word : spec.kernel_words) line += " " + word;
   return line;

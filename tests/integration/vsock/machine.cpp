@@ -68,7 +68,8 @@ std::uint64_t tsc_khz() {
 
 std::string kernel_words() {
   return fmt::format(
-      "console=ttyS0 quiet panic=-1 reboot=t pci=off tsc=reliable tsc_early_khz={} lapic_timer_khz=1000000",
+      "console=ttyS0 quiet panic=-1 reboot=t pci=off tsc=reliable tsc_early_khz={} lapic_timer_khz=1000000 "
+      "init_on_alloc=1",
       tsc_khz());
 }
 

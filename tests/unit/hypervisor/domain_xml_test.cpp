@@ -111,8 +111,14 @@ TEST(DomainXml, HoldsTheBoundariesInEveryMachine) {
     for (auto disk : devices.children("disk")) EXPECT_TRUE(disk.child("readonly"));
     EXPECT_STREQ(domain.child_value("on_reboot"), "destroy");
     EXPECT_EQ(domain.child("memory").text().as_ullong() << 10, test.spec.memory.bytes);
-    EXPECT_EQ(domain.child("vcpu").text().as_uint(), test.spec.vcpus);
+    const auto vcpu = domain.child("vcpu");
+    EXPECT_EQ(vcpu.attribute("current").as_uint(vcpu.text().as_uint()), test.spec.vcpus);
   }
+}
+
+TEST(DomainXml, AnEmulatedGuestRunsWhatOtherProcessesWriteIntoIt) {
+  EXPECT_THAT(kernel_command_line(small_spec(), emulated()), HasSubstr("init_on_alloc=1"));
+  EXPECT_THAT(kernel_command_line(small_spec(), accelerated()), Not(HasSubstr("init_on_alloc")));
 }
 
 TEST(DomainXml, GivesTheClockRatesToEmulatedGuestsOnly) {
