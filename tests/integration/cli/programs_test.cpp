@@ -11,7 +11,8 @@ namespace anchorhold::cli {
 namespace {
 
 constexpr std::uint64_t address = 0x400000;
-constexpr std::size_t code_bytes = 4 * 4096;
+constexpr std::size_t code_bytes = 8 * 4096;
+constexpr int programs_there = 150;  // each has an exit status of its own
 
 // A static program, every instruction of which counts for its exit status.
 std::string program_that_ends_with(std::uint8_t status, std::mt19937& random) {
@@ -56,8 +57,8 @@ TEST_F(CliTest, ProgramsOfAFolderRunAsWhatTheyAre) {
   constexpr unsigned seed = 20261130;
   std::mt19937 random(seed);
   const std::filesystem::path programs = folder("programs");
-  for (int i = 0; i < 60; ++i) {
-    const auto status = static_cast<std::uint8_t>(i + 1);
+  for (int i = 1; i <= programs_there; ++i) {
+    const auto status = static_cast<std::uint8_t>(i);
     const auto file = programs / std::to_string(status);
     write_text(file, program_that_ends_with(status, random));
     std::filesystem::permissions(file, std::filesystem::perms::owner_all);
@@ -65,7 +66,7 @@ TEST_F(CliTest, ProgramsOfAFolderRunAsWhatTheyAre) {
   // Again and again, in pages that others of them were in before.
   auto outcome = run(
       {"run", "--image", image_, "--user", "root", "--memory", "512M", "--ro", programs, "--", "bash", "-c",
-       "for round in 1 2 3 4; do for each in $(seq 60 | shuf); do /mnt/programs/$each; got=$?; "
+       "for round in 1 2 3 4; do for each in $(seq 150 | shuf); do /mnt/programs/$each; got=$?; "
        "[ $got = $each ] || echo $each ended with $got; done; "
        "echo 1 > /proc/sys/vm/drop_caches; done; echo done"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
