@@ -1,5 +1,5 @@
 // A stream of bytes, as everything in the process sees it: a socket, or TLS on a stream. Reading and writing
-// are tried and never wait; who wants to wait says for what, on the one event loop. So an idle connection has
+// are tried and never wait; who wants to wait says for what, on its event loop. So an idle connection has
 // no buffer of its own: what is read goes through one scratch buffer of the process.
 #pragma once
 
