@@ -92,6 +92,11 @@ class FuseGuest {
     return reply;
   }
 
+  bool is_answered(unsigned slot, unsigned ring = requests) {
+    collect(ring);
+    return done_[ring].count(slot) > 0;
+  }
+
   Reply send(std::string_view bytes, std::size_t room = 4096, unsigned ring = requests) {
     return wait(submit(bytes, room, ring), ring);
   }

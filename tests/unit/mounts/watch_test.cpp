@@ -205,6 +205,46 @@ TEST_F(WatchedReader, WhatTheGuestChangesIsNot) {
   expect({Kind::appeared, ObjectKind::folder, "end", ""});
 }
 
+// Who lists a folder is told what happens from then on: the answer waits until the host watches it, and other
+// requests do not.
+TEST_F(WatchedReader, AFolderIsOpenedWhenItIsWatched) {
+  std::filesystem::create_directory(grant_ / "folder");
+  auto pair = socket_pair(SOCK_SEQPACKET);
+  UniqueFd events(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  ASSERT_TRUE(pair && events);
+  reader_arguments_ = {"--watch"};
+  reader_descriptors_ = {{pair->second.get(), reader_fd::watch}, {events.get(), reader_fd::events}};
+  ReaderTest::boot(Mode::ro);
+  const int host = pair->first.get();
+  // The host's side by hand: takes what it is asked for, answers later.
+  auto next_asked = [&] {
+    std::array<std::byte, max_watch_message_bytes> buffer;
+    auto received = receive_with_descriptors(host, buffer);
+    EXPECT_TRUE(received && received->descriptors.size() == 1);
+    auto message = received ? parse_watch_message(std::span(buffer).first(received->size))
+                            : Result<WatchMessage>(fail(received.error()));
+    EXPECT_TRUE(message && message->kind == WatchMessage::Kind::watch);
+    return message ? message->number : 0;
+  };
+  auto answer = [&](std::uint64_t number, std::int64_t watch) {
+    WatchAnswer bytes{number, static_cast<decltype(WatchAnswer::watch)>(watch)};
+    EXPECT_EQ(send(host, &bytes, sizeof bytes, 0), static_cast<ssize_t>(sizeof bytes));
+  };
+  auto folder = guest_->node("folder");
+  EXPECT_EQ(next_asked(), std::uint64_t{FUSE_ROOT_ID});
+  answer(FUSE_ROOT_ID, -EACCES);
+  auto opening =
+      guest_->submit(FuseGuest::request(FUSE_OPENDIR, folder, testing::bytes_of(fuse_open_in{})), 256);
+  EXPECT_EQ(next_asked(), folder);
+  EXPECT_EQ(guest_->attributes(folder).error, 0);
+  EXPECT_FALSE(guest_->is_answered(opening));
+  answer(folder, 1);
+  auto opened = guest_->wait(opening);
+  ASSERT_TRUE(opened.answered);
+  EXPECT_EQ(opened.error, 0);
+  EXPECT_EQ(guest_->lookup(folder, "nothing").as<fuse_entry_out>().entry_valid, 30u);
+}
+
 // A guest that is short of memory forgets a file before the events of what it did to it are looked at.
 TEST_F(WatchedReader, WhatTheGuestChangesAndForgetsIsNot) {
   boot(Mode::rw);

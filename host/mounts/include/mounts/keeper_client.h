@@ -39,6 +39,7 @@ class KeeperClient {
     Hurry(const Hurry&) = delete;
     Hurry& operator=(const Hurry&) = delete;
   };
+  static bool is_hurried() { return hurried_; }
 
   bool broken() const;
   int descriptor() const { return socket_.get(); }

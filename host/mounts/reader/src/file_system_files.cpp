@@ -88,10 +88,20 @@ Outcome<FileSystem::Opened> FileSystem::open(std::uint64_t id, int flags, std::u
 Outcome<std::size_t> FileSystem::read(std::uint64_t handle, std::uint64_t offset, std::span<iovec> into) {
   auto file = ANCHORHOLD_OUTCOME(handles_.file(handle));
   if (!is_offset(offset)) return refuse(EINVAL);
-  return transfer_all(into, [&](std::span<iovec> segments, std::size_t done) {
-    return preadv(file->descriptor.get(), segments.data(), static_cast<int>(segments.size()),
-                  static_cast<off_t>(offset + done));
+  int error = 0;
+  auto count = transfer_all(into, [&](std::span<iovec> segments, std::size_t done) {
+    ssize_t part = preadv(file->descriptor.get(), segments.data(), static_cast<int>(segments.size()),
+                          static_cast<off_t>(offset + done));
+    error = part < 0 ? errno : 0;
+    return part;
   });
+  if (!count || error != 0) return refuse(error);
+  if (*count == 0 || on_network_) return count;
+  // A kernel that makes a file shorter moves its end, and then clears the rest of the last page, which a
+  // reader may be copying: what is beyond the end by now may never have been in the file.
+  Statx now;
+  if (statx(file->descriptor.get(), "", AT_EMPTY_PATH, STATX_SIZE, &now) != 0) return refuse(errno);
+  return std::min<std::uint64_t>(*count, now.stx_size > offset ? now.stx_size - offset : 0);
 }
 
 Outcome<void> FileSystem::account(const FileHandle& file, std::uint64_t bytes) {
@@ -184,9 +194,12 @@ Outcome<std::uint64_t> FileSystem::open_folder(std::uint64_t id) {
   auto folder = std::make_shared<FolderHandle>();
   folder->descriptor = ANCHORHOLD_OUTCOME(open_to_read(node));
   folder->node = node;
-  // It is going to be listed: asked for now, the watch is there when the entries are told, and they may be
-  // remembered.
-  (void)coherence_.watched(node);
+  // What is going to be listed may be remembered, and whoever lists it is told what changes from then on: so
+  // the watch has to be there before.
+  if (!coherence_.watched(node) && coherence_.is_undecided(node)) {
+    if (KeeperClient::is_hurried()) return refuse(would_wait);
+    coherence_.wait_until_decided(node);
+  }
   return handles_.add(std::move(folder));
 }
 

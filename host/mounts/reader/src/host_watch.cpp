@@ -30,6 +30,8 @@ constexpr milliseconds gathering_own{8}, lately{50};
 // How long it is waited until it is clear who changed a file.
 constexpr milliseconds longest_settling{1000};
 constexpr milliseconds sweep_interval{1000};
+// How long a guest that lists a folder waits until the host watches it. Milliseconds on a busy computer.
+constexpr milliseconds longest_decision{1000};
 
 ObjectKind kind_of(const Statx& info) {
   return S_ISDIR(info.stx_mode)   ? ObjectKind::folder
@@ -76,6 +78,7 @@ HostWatch::~HostWatch() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
+  decided_.notify_all();
   std::uint64_t one = 1;
   (void)!write(wake_.get(), &one, sizeof one);
   if (thread_.joinable()) thread_.join();
@@ -128,6 +131,23 @@ bool HostWatch::is_watched(const NodeRef& folder) {
   return true;
 }
 
+// With the mutex held.
+bool HostWatch::undecided(const NodeRef& folder) const {
+  if (broken_ || stopping_) return false;
+  auto found = folders_.find(folder->id());
+  return found != folders_.end() && found->second.watch < 0 && !found->second.refused;
+}
+
+bool HostWatch::is_undecided(const NodeRef& folder) {
+  std::lock_guard lock(mutex_);
+  return undecided(folder);
+}
+
+void HostWatch::wait_until_decided(const NodeRef& folder) {
+  std::unique_lock lock(mutex_);
+  decided_.wait_for(lock, longest_decision, [&] { return !undecided(folder); });
+}
+
 OwnChanges* HostWatch::own_changes_in(const NodeRef& folder) {
   std::lock_guard lock(mutex_);
   return folders_.contains(folder->id()) ? &own_ : nullptr;
@@ -172,12 +192,21 @@ void HostWatch::run() {
     if (count > 0 && ready[1].revents) take_answers();
     if (count > 0 && ready[2].revents) {
       bool own_lately = steady_clock::now() - latest_own_ < lately;
-      std::this_thread::sleep_for(own_lately ? gathering_own : gathering);
-      // What was answered meanwhile belongs to these events.
-      take_answers();
+      gather(own_lately ? gathering_own : gathering);
       take_events();
     }
     handle_deferred();
+  }
+}
+
+// Lets events come for so long. What is answered meanwhile belongs to them.
+void HostWatch::gather(milliseconds time) {
+  const auto until = steady_clock::now() + time;
+  for (auto left = time;; left = std::chrono::ceil<milliseconds>(until - steady_clock::now())) {
+    pollfd ready{spec_.socket.get(), POLLIN, 0};
+    if (left.count() > 0) (void)poll(&ready, broken_ ? 0 : 1, static_cast<int>(left.count()));
+    take_answers();
+    if (left.count() <= 0) return;
   }
 }
 
@@ -192,6 +221,7 @@ void HostWatch::take_answers() {
       broken_ = true;
       folders_.clear();
       by_watch_.clear();
+      decided_.notify_all();
       return;
     }
     auto found = folders_.find(answer.number);
@@ -203,12 +233,12 @@ void HostWatch::take_answers() {
             -1);
       continue;
     }
-    if (answer.watch < 0) {
-      found->second.refused = true;
-      continue;
+    found->second.refused = answer.watch < 0;
+    if (answer.watch >= 0) {
+      found->second.watch = static_cast<int>(answer.watch);
+      by_watch_[found->second.watch] = answer.number;
     }
-    found->second.watch = static_cast<int>(answer.watch);
-    by_watch_[found->second.watch] = answer.number;
+    decided_.notify_all();
   }
 }
 

@@ -30,6 +30,9 @@ class Coherence {
   // Whether changes of names in the folder are told. To be asked before what is told to the guest is looked
   // up: a change in between is then told.
   bool watched(const NodeRef& folder) const { return watch_ && watch_->watches(folder); }
+  // Whether the host was asked to watch it and has not answered; and to wait for the answer.
+  bool is_undecided(const NodeRef& folder) const { return watch_ && watch_->is_undecided(folder); }
+  void wait_until_decided(const NodeRef& folder) const { watch_->wait_until_decided(folder); }
   // The guest is about to be told of an object that was looked up in a folder which was, or was not, watched.
   CacheTimes tell(bool watched, const NodeRef& node, const Statx& info);
   // The guest changed the object itself and asks for its attributes before it uses them again.

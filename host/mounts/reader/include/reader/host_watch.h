@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -40,6 +41,10 @@ class HostWatch {
   bool watches(const NodeRef& folder);
   // The same without asking for one.
   bool is_watched(const NodeRef& folder);
+  // A watch was asked for, and the host has not answered yet.
+  bool is_undecided(const NodeRef& folder);
+  // Returns when the host has answered, or has not for long.
+  void wait_until_decided(const NodeRef& folder);
   bool recently_changed(const NodeRef& node) { return own_.recently_changed(node); }
   // Where the guest's own changes are noted; those of names only in a folder that is looked at, else null.
   OwnChanges* own_changes() { return &own_; }
@@ -71,6 +76,7 @@ class HostWatch {
   HostWatch(Spec spec, NodeTable& nodes, Visible visible, const void* context);
   void run();
   void take_answers();
+  void gather(std::chrono::milliseconds time);
   void take_events();
   void handle_batch(std::vector<Event>& events);
   void content_or_attributes(Event event, std::optional<Deferred> deferred);
@@ -83,6 +89,7 @@ class HostWatch {
   void lose_everything();
   void sweep(Time now);
   bool make_room(Time now);
+  bool undecided(const NodeRef& folder) const;
 
   Spec spec_;
   NodeTable& nodes_;
@@ -90,6 +97,7 @@ class HostWatch {
   const void* context_;
   UniqueFd wake_;
   std::mutex mutex_;
+  std::condition_variable decided_;
   bool stopping_ = false;
   bool broken_ = false;
   Time trusted_from_{};  // after events were lost, nothing is promised for a while
