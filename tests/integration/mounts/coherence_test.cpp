@@ -1,114 +1,25 @@
 // What programs of the host change in granted folders while a guest uses them: what the guest reads, what it
 // remembers, and what its inotify watchers are told.
+#include "coherence.h"
+
 #include <array>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <functional>
 #include <openssl/sha.h>
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
-
-#include "granted_guest.h"
 
 namespace anchorhold::mounts {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A program of the guest that takes lines and answers with lines.
-class Talk {
- public:
-  Talk(GrantedGuest& guest, const std::string& script) {
-    session::ExecSpec spec;
-    spec.argv = {"python3", "-c", script};
-    spec.errors = session::ExecSpec::Errors::merged;
-    spec.input = session::ExecSpec::Input::pipe;
-    spec.time_limit = std::chrono::minutes(10);
-    auto exec = guest.client().start(spec);
-    if (exec) exec_ = std::move(*exec);
-    EXPECT_TRUE(exec_) << (exec ? "" : exec.error().message);
-  }
-  void say(const std::string& line) {
-    auto written = exec_->write_input(line + "\n");
-    EXPECT_TRUE(written) << written.error().message;
-  }
-  // The next line, without its end; "(end)" when there is none.
-  std::string hear() {
-    for (;;) {
-      if (auto end = heard_.find('\n'); end != std::string::npos) {
-        std::string line = heard_.substr(0, end);
-        heard_.erase(0, end + 1);
-        return line;
-      }
-      auto more = exec_->read(session::OutputStream::standard_output);
-      if (!more || !*more) {
-        if (!heard_.empty()) ADD_FAILURE() << heard_;
-        return "(end)";
-      }
-      heard_ += **more;
-    }
-  }
-  std::string ask(const std::string& line) {
-    say(line);
-    return hear();
-  }
-  // Skips lines until this one.
-  bool hear_until(const std::string& wanted) {
-    std::string all;
-    for (std::string line = hear();; line = hear()) {
-      if (line == wanted) return true;
-      all += line + "\n";
-      if (line == "(end)") break;
-    }
-    ADD_FAILURE() << "no \"" << wanted << "\" in\n" << all;
-    return false;
-  }
-  void end() {
-    (void)exec_->close_input();
-    auto status = exec_->wait();
-    EXPECT_TRUE(status && status->ok())
-        << (status ? to_string(*status) : status.error().message) << " " << heard_ << hear();
-  }
-
- private:
-  std::unique_ptr<session::GuestExec> exec_;
-  std::string heard_;
-};
-
-void write_in_place(const fs::path& path, const std::string& text) {
-  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
-  ASSERT_EQ(pwrite(fd.get(), text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
-  ASSERT_EQ(ftruncate(fd.get(), static_cast<off_t>(text.size())), 0);
-}
-
-void replace(const fs::path& path, const std::string& text) {
-  fs::path temporary = path;
-  temporary += ".tmp";
-  write_in_place(temporary, text);
-  fs::rename(temporary, path);
-}
-
 std::string sha256_hex(const std::string& data) {
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
   SHA256(reinterpret_cast<const unsigned char*>(data.data()), data.size(), digest.data());
   return fmt::format("{:02x}", fmt::join(digest, ""));
 }
-
-class Coherence : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    if (anchorhold::testing::RealGuest::why_not().empty())
-      guest_ = GrantedGuest::boot({{"read", Mode::ro}, {"work", Mode::rw}, {"keep", Mode::rw_no_delete}});
-  }
-  static void TearDownTestSuite() { guest_.reset(); }
-  void SetUp() override {
-    if (auto why = anchorhold::testing::RealGuest::why_not(); !why.empty()) GTEST_SKIP() << why;
-    ASSERT_TRUE(guest_);
-  }
-  static std::unique_ptr<GrantedGuest> guest_;
-};
-std::unique_ptr<GrantedGuest> Coherence::guest_;
 
 constexpr const char* watcher = R"py(
 import ctypes, os, struct, sys
@@ -295,8 +206,9 @@ TEST_F(Coherence, HeldFilesAreSeenOldOrNew) {
   for (const char* name : {"grow", "shrink", "rewrite", "replace", "delete", "touch"})
     write_in_place(folder / name, old);
   Talk talk(*guest_, R"py(
-import mmap, os, sys
+import itertools, mmap, os, sys
 old = b'a' * 200000
+def runs(data): return [(byte, len(list(run))) for byte, run in itertools.groupby(data)]
 held, maps = {}, {}
 for name in ('grow', 'shrink', 'rewrite', 'replace', 'delete', 'touch'):
     file = held[name] = open('/mnt/work/held/' + name, 'rb', buffering=0)
@@ -309,7 +221,7 @@ def wait(name, wanted):
     while True:
         text = whole(name)
         if text == wanted: return
-        assert not text.strip(old[:1] + wanted[-1:]), (name, len(text), set(text))
+        assert not text.strip(old[:1] + wanted[-1:]), (name, runs(text))
 print('ready', flush=True)
 for line in sys.stdin:
     name = line.strip()
