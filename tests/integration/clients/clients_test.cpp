@@ -191,7 +191,7 @@ TEST_F(ClientsTest, WorkWithTheProxyWithoutAnySettingsAndOpenedWithACredential) 
       EXPECT_THAT(result.at("output").get<std::string>(), HasSubstr(authority));
     }
   }
-  EXPECT_GE(order.size(), with_npm ? 27u : 24u);
+  EXPECT_GE(order.size(), with_npm ? 28u : 25u);
   // Each request came with the secret, which nobody saw but the site.
   EXPECT_EQ(read_text(folder("bed") / "refused"), "");
   expect_no_secret(outcome.out + outcome.err);

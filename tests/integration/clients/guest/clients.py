@@ -67,6 +67,10 @@ CLIENTS = [
      "(printf \"GET /hello HTTP/1.1\\r\\nHost: $H\\r\\n${T:+Authorization: Bearer $T\\r\\n}Connection: close\\r\\n\\r\\n\"; sleep 1) | "
      "openssl s_client -quiet -verify_return_error ${https_proxy:+-proxy ${https_proxy#http://}} -connect $H:443 "
      "-servername $H 2>&1", [GREETING]),
+    # Knows no proxy, and -b is the module of authorities; with a pipe for its input it never ends.
+    ("NSS (tstclnt)", "certutil -N -d sql:$W --empty-password && "
+     "printf \"GET /hello HTTP/1.1\\r\\nHost: $H\\r\\n${T:+Authorization: Bearer $T\\r\\n}Connection: close\\r\\n\\r\\n\" > $W/request && "
+     "tstclnt -b -d sql:$W -h $H -p 443 < $W/request 2>&1", [GREETING]),
     ("curl, HTTP/1.1", "curl -sS --http1.1 ${T:+-u guest:$T} -w '%{http_version}' https://$H/hello; "
                        "curl -sS ${T:+-u guest:$T} http${T:+s}://$H/hello", [GREETING, "1.1", GREETING], "basic"),
     ("curl, HTTP/2", 'curl -sS --http2 ${T:+-H "Authorization: Bearer $T"} -w "%{http_version}" https://$H/hello', [GREETING, "2"]),
