@@ -59,9 +59,9 @@ bool is_zero(const Timestamp& time) {
 
 // The text's bytes, or nothing when there is a NUL inside or something other than NULs behind it.
 std::optional<std::string_view> text_of(const char (&field)[256], std::uint16_t size) {
+  static constexpr char zeros[sizeof field] = {};
   if (size > sizeof field) return std::nullopt;
-  auto end = std::find_if(field + size, field + sizeof field, [](char c) { return c != '\0'; });
-  if (end != field + sizeof field) return std::nullopt;
+  if (std::memcmp(field + size, zeros, sizeof field - size) != 0) return std::nullopt;
   std::string_view text(field, size);
   if (text.find('\0') != std::string_view::npos) return std::nullopt;
   return text;

@@ -54,25 +54,28 @@ Checked<Located> opened(UniqueFd fd, std::string path) {
 
 }  // namespace
 
-std::optional<WalkedFolders::Walked> WalkedFolders::find(const Attributes& attributes,
-                                                         const std::string& path) {
+std::optional<KnownPlaces::Place> KnownPlaces::find(const Attributes& attributes) {
   std::lock_guard lock(mutex_);
   auto found = by_inode_.find(attributes.inode);
-  if (found == by_inode_.end() || found->second.path != path) return std::nullopt;
-  // It is held open, so its inode number means nothing else on its device.
-  if (found->second.device != attributes.device ||
-      found->second.birth_ns != nanoseconds(attributes.birth_time))
-    return std::nullopt;
+  if (found == by_inode_.end() || found->second.device != attributes.device) return std::nullopt;
   return found->second;
 }
 
-void WalkedFolders::add(const Located& folder) {
-  constexpr std::size_t most = 64;
+void KnownPlaces::add(const Located& object) {
+  constexpr std::size_t most = 256;
   std::lock_guard lock(mutex_);
   if (by_inode_.size() >= most) by_inode_.clear();
-  by_inode_.insert_or_assign(folder.attributes.inode,
-                             Walked{folder.path, folder.fd, folder.attributes.device,
-                                    nanoseconds(folder.attributes.birth_time), folder.generation});
+  by_inode_.insert_or_assign(object.attributes.inode, Place{object.path, object.attributes.device});
+}
+
+std::string KnownPlaces::root() {
+  std::lock_guard lock(mutex_);
+  return root_;
+}
+
+void KnownPlaces::set_root(const std::string& path) {
+  std::lock_guard lock(mutex_);
+  root_ = path;
 }
 
 Result<Tree> Tree::open(UniqueFd root, HiddenNames hidden, std::optional<std::string> only_file) {
@@ -97,44 +100,55 @@ int Tree::check_name(const Located& folder, std::string_view name) const {
   return only_file_ && (!folder.path.empty() || name != *only_file_) ? EACCES : 0;
 }
 
+// What is at this path now, if it is the object that is looked for.
+Checked<Located> Tree::same_at(const std::string& path, const Attributes& wanted) const {
+  if (only_file_ && !path.empty() && path != *only_file_) return refuse_with(EACCES);
+  auto located = opened(open_beneath(root_.get(), path.empty() ? "." : path), path);
+  if (located && !is_same(located->attributes, wanted)) return refuse_with(ENOENT);
+  return located;
+}
+
+// To read the path of a descriptor takes longer than to walk it. So where an object was is tried before.
+Checked<Located> Tree::at_known_place(const Attributes& wanted) const {
+  // What has several names is looked for by the one that was passed.
+  if (!S_ISDIR(wanted.mode) && wanted.links != 1) return refuse_with(ENOENT);
+  auto place = places_->find(wanted);
+  if (!place) return refuse_with(ENOENT);
+  return same_at(place->path, wanted);
+}
+
 Checked<Located> Tree::locate(int passed) const {
   auto wanted = attributes_of(passed);
   if (!wanted) return refuse_with(wanted.error());
+  if (auto known = at_known_place(*wanted)) return known;
+  std::string root_path = places_->root();
   for (int attempt = 0; attempt < locate_attempts; ++attempt) {
-    auto root_path = path_of(root_.get());
-    if (!root_path) return refuse_with(root_path.error());
+    // Where the granted folder was is good enough to begin with: the path is walked from its descriptor.
+    if (attempt > 0 || root_path.empty()) {
+      auto read = path_of(root_.get());
+      if (!read) return refuse_with(read.error());
+      root_path = std::move(*read);
+      places_->set_root(root_path);
+    }
     auto path = path_of(passed);
     if (!path) return refuse_with(path.error());
-    Located located;
-    if (*path != *root_path) {
-      if (!path->starts_with(*root_path + "/")) {
-        // Outside, unless the granted folder itself was renamed between the two readings.
+    std::string relative;
+    if (*path != root_path) {
+      if (!path->starts_with(root_path + "/")) {
+        // Outside, unless the granted folder itself was renamed meanwhile.
         if (path_of(root_.get()) == root_path) return refuse_with(ESTALE);
         continue;
       }
-      located.path = path->substr(root_path->size() + 1);
+      relative = path->substr(root_path.size() + 1);
     }
-    if (only_file_ && !located.path.empty() && located.path != *only_file_) return refuse_with(EACCES);
-    if (S_ISDIR(wanted->mode))
-      if (auto walked = walked_->find(*wanted, located.path)) {
-        located.fd = std::move(walked->fd);
-        located.attributes = *wanted;
-        located.generation = walked->generation;
-        return located;
-      }
-    located.fd = open_beneath(root_.get(), located.path.empty() ? "." : located.path);
-    if (!located.fd) {
-      if (errno == ENOENT || errno == ELOOP || errno == ENOTDIR || errno == EAGAIN || errno == EXDEV)
-        continue;
-      return refuse_with(errno);
+    auto located = same_at(relative, *wanted);
+    if (located) {
+      if (located->is_folder()) places_->add(*located);
+      return located;
     }
-    auto found = attributes_of(located.fd.get());
-    if (!found) return refuse_with(found.error());
-    if (!is_same(*found, *wanted)) continue;
-    located.attributes = *found;
-    located.generation = generation_of(located.fd.get());
-    if (located.is_folder()) walked_->add(located);
-    return located;
+    int error = located.error();
+    if (error != ENOENT && error != ELOOP && error != ENOTDIR && error != EAGAIN && error != EXDEV)
+      return refuse_with(error);
   }
   return refuse_with(ESTALE);
 }
@@ -156,6 +170,7 @@ Checked<Located> Tree::made(const Located& folder, std::string_view name, int fi
   located.attributes = *attributes;
   located.generation = generation_of(file);
   located.path = folder.path.empty() ? std::string(name) : folder.path + "/" + std::string(name);
+  places_->add(located);
   return located;
 }
 

@@ -27,23 +27,23 @@
 
 namespace anchorhold::mounts {
 
-// Folders that were walked to. Safe from any thread.
-class WalkedFolders {
+// Where objects were when they were last looked for or made, and where the granted folder was. Only hints:
+// who uses one walks there, and compares. Safe from any thread.
+class KnownPlaces {
  public:
-  struct Walked {
-    std::string path;
-    HeldFd fd;
+  struct Place {
+    std::string path;  // from the granted folder
     std::uint64_t device = 0;
-    std::int64_t birth_ns = 0;
-    std::uint64_t generation = 0;
   };
-  // The folder with these attributes that was at this path.
-  std::optional<Walked> find(const Attributes& attributes, const std::string& path);
-  void add(const Located& folder);
+  std::optional<Place> find(const Attributes& attributes);
+  void add(const Located& object);
+  std::string root();
+  void set_root(const std::string& path);
 
  private:
   std::mutex mutex_;
-  std::unordered_map<std::uint64_t, Walked> by_inode_;
+  std::unordered_map<std::uint64_t, Place> by_inode_;
+  std::string root_;
 };
 
 // Safe from any thread.
@@ -73,6 +73,8 @@ class Tree {
   bool is_single_file() const { return only_file_.has_value(); }
 
  private:
+  Checked<Located> same_at(const std::string& path, const Attributes& wanted) const;
+  Checked<Located> at_known_place(const Attributes& wanted) const;
   Tree(UniqueFd root, Attributes attributes, HiddenNames hidden, std::optional<std::string> only_file)
       : root_(std::move(root)),
         root_attributes_(attributes),
@@ -82,7 +84,7 @@ class Tree {
   Attributes root_attributes_;
   HiddenNames hidden_;
   std::optional<std::string> only_file_;
-  std::unique_ptr<WalkedFolders> walked_ = std::make_unique<WalkedFolders>();
+  std::unique_ptr<KnownPlaces> places_ = std::make_unique<KnownPlaces>();
 };
 
 // Where a symlink at path (from the grant) would lead, looking at its words only: outside when it is absolute

@@ -31,6 +31,13 @@ Outcome<KeeperAnswer> FileSystem::ask_about(const NodeRef& node, const RequestHe
 
 // The node of a name that is about to be removed or replaced, if the guest knows it.
 NodeRef FileSystem::about_to_go(const NodeRef& parent, const SharedFd& folder, std::string_view name) {
+  if (auto node = nodes_->at_place(parent, name); node && nodes_->holds(node)) {
+    auto now = nodes_->stat_at(folder->get(), std::string(name));
+    if (now && identity_of(*now) == node->identity()) {
+      nodes_->losing_name(node, parent, name);
+      return node;
+    }
+  }
   UniqueFd fd(openat(folder->get(), std::string(name).c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   if (!fd) return nullptr;
   auto info = nodes_->stat_descriptor(fd.get());

@@ -127,6 +127,11 @@ void NodeTable::hold(const NodeRef& node, SharedFd descriptor) {
   if (!node->descriptor_ && is_listed(node)) keep(*node, std::move(descriptor), closing);
 }
 
+bool NodeTable::holds(const NodeRef& node) const {
+  std::lock_guard lock(mutex_);
+  return node->descriptor_ != nullptr;
+}
+
 bool NodeTable::is_listed(const NodeRef& node) const {
   auto found = by_id_.find(node->id_);
   return found != by_id_.end() && found->second == node;

@@ -112,6 +112,7 @@ class NodeTable {
                               Statx& info);
   // A descriptor of the node, which has none yet: it is kept as if it had been looked up.
   void hold(const NodeRef& node, SharedFd descriptor);
+  bool holds(const NodeRef& node) const;
   // The node of this identity, if the guest knows it.
   NodeRef known(const NodeIdentity& identity) const;
   // The node that was found at parent/name last, if it was not found elsewhere since.
