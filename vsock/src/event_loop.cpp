@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 #include <utility>
 
@@ -15,7 +14,7 @@ static_assert(ready::readable == EPOLLIN && ready::writable == EPOLLOUT && ready
               ready::hangup == EPOLLHUP && ready::peer_done == EPOLLRDHUP &&
               ready::edge == static_cast<std::uint32_t>(EPOLLET));
 
-constexpr std::uint64_t wake_token = ~0ull, timer_token = ~1ull;
+constexpr std::uint64_t wake_token = ~0ull;
 
 }  // namespace
 
@@ -28,12 +27,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   event.events = EPOLLIN;
   event.data.u64 = wake_token;
   if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) return fail_errno(errno, "epoll_ctl");
-  UniqueFd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!timer) return fail_errno(errno, "timerfd_create");
-  event.events = EPOLLIN | EPOLLET;  // how often it went off means nothing, so it is not read
-  event.data.u64 = timer_token;
-  if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, timer.get(), &event) != 0) return fail_errno(errno, "epoll_ctl");
-  return std::unique_ptr<EventLoop>(new EventLoop(std::move(epoll), std::move(wake), std::move(timer)));
+  return std::unique_ptr<EventLoop>(new EventLoop(std::move(epoll), std::move(wake)));
 }
 
 EventLoop::~EventLoop() = default;
@@ -75,16 +69,13 @@ Status EventLoop::run() {
       std::lock_guard lock(mutex_);
       if (cause_) return std::move(*std::exchange(cause_, nullptr));
     }
-    int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), busy ? 0 : -1);
+    int wait = std::exchange(next_wait_, -1);
+    int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), busy ? 0 : wait);
     if (count < 0 && errno != EINTR) return fail_errno(errno, "epoll_wait");
     for (int i = 0; i < count; ++i) {
       const auto& event = events[static_cast<std::size_t>(i)];
       if (event.data.u64 == wake_token) {
         run_posted();
-        continue;
-      }
-      if (event.data.u64 == timer_token) {
-        timer_runs_ = false;
         continue;
       }
       auto slot = static_cast<std::uint32_t>(event.data.u64);
@@ -94,14 +85,6 @@ Status EventLoop::run() {
     }
     busy = turn_end_ && turn_end_();
   }
-}
-
-void EventLoop::wait_at_most(std::chrono::milliseconds time) {
-  if (timer_runs_) return;
-  itimerspec when{};
-  when.it_value.tv_sec = time.count() / 1000;
-  when.it_value.tv_nsec = time.count() % 1000 * 1'000'000;
-  timer_runs_ = timerfd_settime(timer_.get(), 0, &when, nullptr) == 0;
 }
 
 void EventLoop::run_posted() {

@@ -172,18 +172,11 @@ bool VirtQueue::rearm_kicks() {
   std::lock_guard lock(mutex_);
   if (!running_ || !enabled_) return false;
   if (event_index_) {
-    auto more = std::min<std::uint16_t>(chains_per_kick_, std::max<std::uint16_t>(size_ / 4, 1)) - 1;
-    store<std::uint16_t>(used_ + 4 + 8 * std::size_t{size_},
-                         static_cast<std::uint16_t>(next_available_ + more));
+    store<std::uint16_t>(used_ + 4 + 8 * std::size_t{size_}, next_available_);
     // The guest writes its index and then reads the event; we write the event and then read the index.
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   return load_available_index() != next_available_;
-}
-
-void VirtQueue::set_chains_per_kick(std::uint16_t count) {
-  std::lock_guard lock(mutex_);
-  chains_per_kick_ = count;
 }
 
 void VirtQueue::unpop(std::uint16_t count) {

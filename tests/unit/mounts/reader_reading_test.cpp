@@ -378,25 +378,5 @@ TEST_F(ReaderReading, ForgottenNodesAreGone) {
   EXPECT_EQ(guest_->attributes(FUSE_ROOT_ID).error, 0);
 }
 
-// While other requests come, which bring the reader to look for them.
-TEST_F(ReaderReading, ForgetsNeedNoKickOfTheirOwn) {
-  write_text(grant_ / "file", "x");
-  boot(Mode::ro);
-  fuse_forget_in in{};
-  in.nlookup = 1;
-  bool kicked = true;
-  for (auto until = std::chrono::steady_clock::now() + vsock::testing::patience;
-       kicked && std::chrono::steady_clock::now() < until;) {
-    auto node = guest_->node("file");
-    auto before = guest_->front_end.kicks;
-    auto slot = guest_->submit(FuseGuest::request(FUSE_FORGET, node, bytes_of(in)), 0, FuseGuest::urgent);
-    kicked = guest_->front_end.kicks != before;
-    // Nothing else comes now.
-    EXPECT_FALSE(guest_->wait(slot, FuseGuest::urgent).answered);
-    EXPECT_EQ(guest_->attributes(node).error, ESTALE);
-  }
-  EXPECT_FALSE(kicked);
-}
-
 }  // namespace
 }  // namespace anchorhold::mounts

@@ -56,10 +56,8 @@ class EventLoop {
   // While it returns true the loop does not block: it polls, runs what is ready, and calls it again.
   void at_turn_end(std::function<bool()> work) { turn_end_ = std::move(work); }
 
-  // Of that work alone: it is called again after this time at the latest, also when nothing is ready. Until
-  // then it may ask again at no cost, in as many turns as there are: to set a timer for each wait takes as
-  // long as to serve many a request.
-  void wait_at_most(std::chrono::milliseconds time);
+  // Of that work alone: the next wait ends after this time, also when nothing is ready.
+  void wait_at_most(std::chrono::milliseconds time) { next_wait_ = static_cast<int>(time.count()); }
 
   // Runs until stop(); returns what stop() was given. The first cause given is the one that counts.
   Status run();
@@ -72,19 +70,17 @@ class EventLoop {
     std::uint32_t generation = 0;
     std::shared_ptr<Callback> callback;
   };
-  EventLoop(UniqueFd epoll, UniqueFd wake, UniqueFd timer)
-      : epoll_(std::move(epoll)), wake_(std::move(wake)), timer_(std::move(timer)) {}
+  EventLoop(UniqueFd epoll, UniqueFd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
   void remove(std::uint32_t slot, int fd);
   void run_posted();
   void wake();
 
   UniqueFd epoll_;
   UniqueFd wake_;
-  UniqueFd timer_;  // of wait_at_most()
-  bool timer_runs_ = false;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_slots_;
   std::function<bool()> turn_end_;
+  int next_wait_ = -1;
   std::mutex mutex_;  // guards the two below
   std::vector<std::function<void()>> posted_;
   std::unique_ptr<Status> cause_;

@@ -59,9 +59,6 @@ class VirtQueue {
   bool has_next() const;
   // Asks for a kick at the next chain. True: there is one already, pop again instead of waiting.
   bool rearm_kicks();
-  // From the next rearm_kicks() on, asks for one kick for so many chains (of a small ring, for fewer). The
-  // device has to look by itself for what is less.
-  void set_chains_per_kick(std::uint16_t count);
   // Takes back the last `count` pops, newest last. Only for chains that were not pushed, with no other thread
   // popping.
   void unpop(std::uint16_t count);
@@ -111,7 +108,6 @@ class VirtQueue {
   bool event_index_ = false;
   bool indirect_ = false;
   std::uint16_t size_ = 0;
-  std::uint16_t chains_per_kick_ = 1;
   std::uint16_t next_available_ = 0;  // next entry of the available ring that we have not taken
   std::uint16_t next_used_ = 0;       // next entry of the used ring that we fill
   std::uint16_t signalled_used_ = 0;  // next_used_ at the last notify()

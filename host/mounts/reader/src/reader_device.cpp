@@ -9,8 +9,6 @@ constexpr std::size_t max_batch = 64;
 // To interrupt the guest costs it more than a request. So what nobody waits for is told with what somebody
 // does, in numbers, or a little later.
 constexpr std::size_t most_untold = 32;
-// Nor need it kick for each: while other requests come, they bring the reader to look for these too.
-constexpr std::uint16_t urgent_per_kick = 32;
 constexpr std::chrono::milliseconds untold_time{5};
 constexpr int most_rounds = 64;
 
@@ -18,7 +16,7 @@ constexpr int most_rounds = 64;
 
 ReaderDevice::ReaderDevice(vsock::EventLoop& loop, Dispatcher& dispatcher, std::size_t threads)
     : loop_(loop), dispatcher_(dispatcher), batch_(max_batch) {
-  loop_.at_turn_end([this] { return turn_or_wait(); });
+  loop_.at_turn_end([this] { return turn(); });
   for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
 }
 
@@ -69,14 +67,7 @@ void ReaderDevice::hand_on(std::size_t queue, vsock::DescriptorChain& chain) {
   changed_.notify_one();
 }
 
-// Somebody waits for the others, and nobody for these; but they are not put off twice.
-bool ReaderDevice::puts_off_urgent() {
-  urgent_put_off_ = !urgent_put_off_ && is_waiting(urgent + 1);
-  return urgent_put_off_;
-}
-
 void ReaderDevice::drain(std::size_t index) {
-  if (index == urgent && puts_off_urgent()) return;
   auto& queue = back_end_->queue(index);
   std::size_t count = 0;
   while (count < max_batch) {
@@ -89,7 +80,6 @@ void ReaderDevice::drain(std::size_t index) {
     if (!*popped) break;
     ++count;
   }
-  taken_ += count;
   // To wake another thread takes longer than most requests do: what is short is served here and now, and so
   // is the last of the others.
   here_.clear();
@@ -126,8 +116,8 @@ bool ReaderDevice::is_time_to_tell() const {
   return untold_ >= most_untold || std::chrono::steady_clock::now() - untold_since_ >= untold_time;
 }
 
-bool ReaderDevice::is_waiting(std::size_t first) {
-  for (std::size_t i = first; i < queues; ++i)
+bool ReaderDevice::is_waiting() {
+  for (std::size_t i = 0; i < queues; ++i)
     if (running_[i] && back_end_->queue(i).has_next()) return true;
   return false;
 }
@@ -148,20 +138,6 @@ bool ReaderDevice::turn() {
     return false;
   }
   return true;
-}
-
-bool ReaderDevice::turn_or_wait() {
-  const auto taken_before = taken_;
-  if (turn()) return true;
-  if (!back_end_ || !running_[urgent] || faulted_) return false;
-  const bool busy = taken_ != taken_before;
-  if (std::exchange(busy_, busy) != busy) {
-    auto& queue = back_end_->queue(urgent);
-    queue.set_chains_per_kick(busy ? urgent_per_kick : 1);
-    if (queue.rearm_kicks()) return true;
-  }
-  if (busy) loop_.wait_at_most(untold_time);
-  return false;
 }
 
 bool ReaderDevice::serve_chain(std::size_t index, const vsock::DescriptorChain& chain, Scratch& scratch) {

@@ -23,7 +23,6 @@ class ReaderDevice : public vsock::VhostUserDevice {
  public:
   // One ring for urgent requests (forgets), the others for all else; the front end uses as many as it likes.
   static constexpr std::size_t queues = 9;
-  static constexpr std::size_t urgent = 0;
 
   // The loop runs for this device alone.
   ReaderDevice(vsock::EventLoop& loop, Dispatcher& dispatcher, std::size_t threads);
@@ -47,11 +46,8 @@ class ReaderDevice : public vsock::VhostUserDevice {
   // Serves what is there. False: whatever comes next kicks. True: there is more, and it is time to look at
   // what else the loop waits for.
   bool turn();
-  // The same. As long as requests come, forgets do not kick for each; after a while without any, they do.
-  bool turn_or_wait();
   void drain(std::size_t queue);
-  bool is_waiting(std::size_t first = 0);
-  bool puts_off_urgent();
+  bool is_waiting();
   void notify_all();
   bool is_time_to_tell() const;
   std::uint32_t opcode_of(const vsock::DescriptorChain& chain) const;
@@ -69,9 +65,6 @@ class ReaderDevice : public vsock::VhostUserDevice {
   std::vector<vsock::DescriptorChain> batch_;
   std::vector<std::size_t> here_;  // those of the batch that are served at once
   std::array<bool, queues> running_{};
-  std::uint64_t taken_ = 0;  // chains, in all
-  bool busy_ = false;        // the last turn took some
-  bool urgent_put_off_ = false;
   std::size_t untold_ = 0;  // what nobody waits for, given back since the guest was last told
   std::chrono::steady_clock::time_point untold_since_{};
   bool faulted_ = false;
