@@ -236,7 +236,8 @@ for line in sys.stdin:
         while maps[name][:] != b'r' * 4096: pass
     if name == 'replace':
         assert whole(name) == old and held[name].read() == old[100000:]
-        assert open('/mnt/work/held/replace', 'rb').read() == b'new'
+        now = open('/mnt/work/held/replace', 'rb').read()
+        assert now == b'new', runs(now)
         assert maps[name][:] == old[:4096]
     if name == 'delete':
         assert whole(name) == old and held[name].read() == old[100000:]
