@@ -245,6 +245,22 @@ TEST_F(WatchedReader, AFolderIsOpenedWhenItIsWatched) {
   EXPECT_EQ(guest_->lookup(folder, "nothing").as<fuse_entry_out>().entry_valid, 30u);
 }
 
+// Between an announcement's request and its answer the guest's kernel has the old file for the name: whoever
+// opens it then is sent to look again.
+TEST_F(WatchedReader, WhatIsAnnouncedToBeReplacedIsLookedForAgain) {
+  write("file", "old");
+  write("other", "new");
+  boot(Mode::ro);
+  auto old_node = look(FUSE_ROOT_ID, "file").nodeid, new_node = look(FUSE_ROOT_ID, "other").nodeid;
+  std::filesystem::rename(grant_ / "other", grant_ / "file");
+  guest_->group = announcing_group;
+  EXPECT_EQ(guest_->rename(FUSE_ROOT_ID, "other", FUSE_ROOT_ID, "file").error, 0);
+  guest_->group = 0;
+  EXPECT_EQ(guest_->open(old_node, O_RDONLY).error, ESTALE);
+  EXPECT_EQ(guest_->node("file"), new_node);
+  EXPECT_EQ(guest_->open(new_node, O_RDONLY).error, 0);
+}
+
 // A guest that is short of memory forgets a file before the events of what it did to it are looked at.
 TEST_F(WatchedReader, WhatTheGuestChangesAndForgetsIsNot) {
   boot(Mode::rw);

@@ -60,7 +60,8 @@ bool Coherence::has_to_look_again(const NodeRef& node, const Statx& info, std::u
       refused_.erase(found);
     }
   }
-  return !again && parent && !(nodes_.told_version(node) == version_of(info) && nodes_.is_in_place(node));
+  // What lost its name, as far as we know, may have it still for the guest's kernel: it is told just now.
+  return !again && !(parent && nodes_.told_version(node) == version_of(info) && nodes_.is_in_place(node));
 }
 
 void Coherence::was_refused(const NodeRef& node, std::uint32_t caller) {
