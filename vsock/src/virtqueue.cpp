@@ -234,11 +234,6 @@ bool VirtQueue::started() const {
   return running_;
 }
 
-std::uint32_t VirtQueue::in_flight() const {
-  std::lock_guard lock(mutex_);
-  return in_flight_;
-}
-
 Status VirtQueue::set_size(std::uint32_t entries) {
   std::lock_guard lock(mutex_);
   if (running_) return fail(ErrorCode::invalid_argument, "the size of a running ring was changed");

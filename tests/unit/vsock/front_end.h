@@ -98,7 +98,6 @@ class FrontEnd {
   int connection() const { return connection_.get(); }
   int memory_fd() const { return memory_fd_.get(); }
   int kick_fd(unsigned ring) const { return kick_[ring].get(); }
-  int call_fd(unsigned ring) const { return call_[ring].get(); }
   std::uint64_t interrupts = 0;
   std::uint64_t kicks = 0;
 

@@ -59,8 +59,6 @@ class VhostUserBackEnd {
   ~VhostUserBackEnd();
 
   VirtQueue& queue(std::size_t index) { return rings_[index]->queue; }
-  // Feature bits the front end and we agreed on.
-  std::uint64_t negotiated_features() const { return features_; }
   // Ends the connection with this cause, as a malformed message does: for faults that the device finds in a
   // ring.
   void fault(Error cause);

@@ -73,8 +73,6 @@ class VirtQueue {
   // The ring index of the next chain. After a reset by the guest's driver it begins at 0; after a pause it
   // goes on.
   std::uint16_t position() const;
-  // Chains popped and not pushed yet.
-  std::uint32_t in_flight() const;
 
  private:
   friend class VhostUserBackEnd;

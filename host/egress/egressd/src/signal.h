@@ -46,7 +46,6 @@ class TimeLimit {
     state_->timer.expires_after(limit);
     state_->timer.async_wait([state = state_](boost::system::error_code error) {
       if (error || !state->stream) return;
-      state->over = true;
       state->stream->cut();
     });
   }
@@ -56,14 +55,12 @@ class TimeLimit {
     state_->stream = nullptr;
     state_->timer.cancel();
   }
-  bool is_over() const { return state_->over; }
 
  private:
   struct State {
     State(asio::io_context& loop, Stream* cut) : timer(loop), stream(cut) {}
     asio::steady_timer timer;
     Stream* stream;
-    bool over = false;
   };
   std::shared_ptr<State> state_;
 };
