@@ -150,6 +150,27 @@ void stat_all() {
   check(count == files + folders, "a listing that misses something");
 }
 
+// As find, rm and scripts do: first all names of a folder, then what they are.
+int scan(const std::string& path) {
+  DIR* folder = opendir(path.c_str());
+  check(folder != nullptr, path);
+  std::vector<std::string> names;
+  while (dirent* entry = readdir(folder))
+    if (std::string name = entry->d_name; name != "." && name != "..") names.push_back(path + "/" + name);
+  closedir(folder);
+  int count = 0;
+  for (const auto& name : names) {
+    struct stat info;
+    check(lstat(name.c_str(), &info) == 0, name);
+    count += 1 + (S_ISDIR(info.st_mode) ? scan(name) : 0);
+  }
+  return count;
+}
+
+void scan_all() {
+  check(scan("tree") == files + folders, "a listing that misses something");
+}
+
 void read_all() {
   static char buffer[1 << 16];
   walk("tree", [](const std::string& name, const struct stat& info) {
@@ -213,6 +234,7 @@ const std::vector<Step>& steps() {
       {"unpack", unpack, true, true},
       {"stat_cold", stat_all, false, true, "tree"},
       {"stat_warm", stat_all, false, false, "tree"},
+      {"scan_cold", scan_all, false, true, "tree"},
       {"read_cold", read_all, false, true, "tree"},
       {"read_warm", read_all, false, false, "tree"},
       {"remove", [] { remove_tree("tree"); }, true, false, "tree"},

@@ -26,6 +26,7 @@ TEST_F(ReaderReading, InitNegotiatesWhatIsOfferedAndNoMore) {
   EXPECT_EQ(out.major, 7u);
   EXPECT_EQ(out.minor, 38u);
   EXPECT_TRUE(out.flags & FUSE_DO_READDIRPLUS);
+  EXPECT_FALSE(out.flags & FUSE_READDIRPLUS_AUTO);
   EXPECT_TRUE(out.flags & FUSE_AUTO_INVAL_DATA);
   EXPECT_FALSE(out.flags & (FUSE_WRITEBACK_CACHE | FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS | FUSE_EXPORT_SUPPORT |
                             FUSE_POSIX_ACL | FUSE_SUBMOUNTS | FUSE_SETXATTR_EXT));

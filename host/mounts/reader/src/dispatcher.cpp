@@ -156,11 +156,11 @@ int Dispatcher::init(Call& call) {
   if (in.major < FUSE_KERNEL_VERSION || in.minor < oldest_minor) return EPROTO;
   // The guest's kernel keeps locks itself: virtio-fs cannot interrupt a request, so a program that waits for
   // a lock in here could not be killed. Pages are written through, never kept back: the host sees what the
-  // guest wrote.
-  constexpr std::uint32_t offered = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES |
-                                    FUSE_AUTO_INVAL_DATA | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO |
-                                    FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES |
-                                    FUSE_CACHE_SYMLINKS | FUSE_HANDLE_KILLPRIV_V2;
+  // guest wrote. Listings always bring attributes: the kernel would leave them out (READDIRPLUS_AUTO) just
+  // where a program lists all of a folder and then looks at each of it.
+  constexpr std::uint32_t offered =
+      FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_AUTO_INVAL_DATA | FUSE_DO_READDIRPLUS |
+      FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS | FUSE_HANDLE_KILLPRIV_V2;
   constexpr std::uint16_t max_pages = 256;
   out.flags = in.flags & offered;
   out.max_readahead = in.max_readahead;
