@@ -29,7 +29,8 @@ namespace {
 constexpr std::uint64_t all_bits = ~std::uint64_t{0};
 // Two descriptors a connection, and as many again while connections are dialled.
 constexpr rlim_t enough_descriptors = 1u << 16;
-constexpr unsigned most_relay_threads = 4;
+// More than processors: what each does is mostly the kernel's work of waking others.
+constexpr unsigned relay_threads_per_processor = 4, most_relay_threads = 8;
 
 Result<int> number(std::string_view option, const char* text) {
   int value = 0;
@@ -141,7 +142,8 @@ Status run_egressd(const EgressdArguments& arguments) {
   first.async_wait([](boost::system::error_code) {});
   loop.run();
   loop.restart();
-  const unsigned relay_threads = std::clamp(std::thread::hardware_concurrency(), 1u, most_relay_threads);
+  const unsigned relay_threads =
+      std::clamp(relay_threads_per_processor * std::thread::hardware_concurrency(), 1u, most_relay_threads);
   int landlock_version = ANCHORHOLD_TRY(seal_process(arguments, own, open_descriptors()));
   Proxy proxy(loop, UniqueFd(egressd_fd::control), std::move(resolver), std::move(own), std::move(authority),
               relay_threads);
