@@ -82,18 +82,11 @@ inline void replace(const std::filesystem::path& path, const std::string& text) 
   std::filesystem::rename(temporary, path);
 }
 
-class Coherence : public ::testing::Test {
+class Coherence : public GrantedGuestTest {
  protected:
   static void SetUpTestSuite() {
-    if (anchorhold::testing::RealGuest::why_not().empty())
-      guest_ = GrantedGuest::boot({{"read", Mode::ro}, {"work", Mode::rw}, {"keep", Mode::rw_no_delete}});
+    boot({{"read", Mode::ro}, {"work", Mode::rw}, {"keep", Mode::rw_no_delete}});
   }
-  static void TearDownTestSuite() { guest_.reset(); }
-  void SetUp() override {
-    if (auto why = anchorhold::testing::RealGuest::why_not(); !why.empty()) GTEST_SKIP() << why;
-    ASSERT_TRUE(guest_);
-  }
-  static inline std::unique_ptr<GrantedGuest> guest_;
 };
 
 }  // namespace anchorhold::mounts

@@ -121,4 +121,19 @@ class GrantedGuest {
   std::unique_ptr<anchorhold::testing::RealGuest> guest_;
 };
 
+// Tests that share one guest: their suite begins it.
+class GrantedGuestTest : public ::testing::Test {
+ protected:
+  using Grants = std::vector<std::pair<std::string, Mode>>;
+  static void boot(const Grants& grants) {
+    if (anchorhold::testing::RealGuest::why_not().empty()) guest_ = GrantedGuest::boot(grants);
+  }
+  static void TearDownTestSuite() { guest_.reset(); }
+  void SetUp() override {
+    if (auto why = anchorhold::testing::RealGuest::why_not(); !why.empty()) GTEST_SKIP() << why;
+    ASSERT_TRUE(guest_);
+  }
+  static inline std::unique_ptr<GrantedGuest> guest_;
+};
+
 }  // namespace anchorhold::mounts

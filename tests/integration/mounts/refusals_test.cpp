@@ -12,20 +12,12 @@ std::string text_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-class Refusals : public ::testing::Test {
+class Refusals : public GrantedGuestTest {
  protected:
   static void SetUpTestSuite() {
-    if (anchorhold::testing::RealGuest::why_not().empty())
-      guest_ = GrantedGuest::boot({{"read", Mode::ro}, {"work", Mode::rw}, {"keep", Mode::rw_no_delete}});
+    boot({{"read", Mode::ro}, {"work", Mode::rw}, {"keep", Mode::rw_no_delete}});
   }
-  static void TearDownTestSuite() { guest_.reset(); }
-  void SetUp() override {
-    if (auto why = anchorhold::testing::RealGuest::why_not(); !why.empty()) GTEST_SKIP() << why;
-    ASSERT_TRUE(guest_);
-  }
-  static std::unique_ptr<GrantedGuest> guest_;
 };
-std::unique_ptr<GrantedGuest> Refusals::guest_;
 
 TEST_F(Refusals, ReadOnlyIsDecidedOnTheHost) {
   auto folder = guest_->folder("read");

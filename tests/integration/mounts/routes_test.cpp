@@ -179,20 +179,10 @@ TEST(AllRoutes, AreRefusedOrKeptAndUndone) {
   EXPECT_EQ(testing::difference(before["files"], testing::snapshot_of(files)), "");
 }
 
-class Routes : public ::testing::Test {
+class Routes : public GrantedGuestTest {
  protected:
-  static void SetUpTestSuite() {
-    if (anchorhold::testing::RealGuest::why_not().empty())
-      guest_ = GrantedGuest::boot({{"work", Mode::rw}, {"keep", Mode::rw_no_delete}});
-  }
-  static void TearDownTestSuite() { guest_.reset(); }
-  void SetUp() override {
-    if (auto why = anchorhold::testing::RealGuest::why_not(); !why.empty()) GTEST_SKIP() << why;
-    ASSERT_TRUE(guest_);
-  }
-  static std::unique_ptr<GrantedGuest> guest_;
+  static void SetUpTestSuite() { boot({{"work", Mode::rw}, {"keep", Mode::rw_no_delete}}); }
 };
-std::unique_ptr<GrantedGuest> Routes::guest_;
 
 TEST_F(Routes, TheCallsOfPosixAnswerAsTheyShould) {
   for (const std::string folder : {"/mnt/work/posix", "/mnt/keep/posix"}) {
