@@ -108,12 +108,13 @@ class FuseGuest {
     return send(bytes, room);
   }
 
-  Reply init(std::uint32_t minor = 36, std::uint32_t flags = ~0u) {
+  Reply init(std::uint32_t minor = 36, std::uint32_t flags = ~0u, std::uint32_t flags2 = 0) {
     fuse_init_in in{};
     in.major = 7;
     in.minor = minor;
     in.max_readahead = 1u << 20;
     in.flags = flags;
+    in.flags2 = flags2;
     return ask(FUSE_INIT, 0, bytes_of(in));
   }
 

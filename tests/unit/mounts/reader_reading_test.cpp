@@ -35,6 +35,21 @@ TEST_F(ReaderReading, InitNegotiatesWhatIsOfferedAndNoMore) {
   EXPECT_EQ(guest_->init(30).error, EPROTO);
 }
 
+// What our guest's kernel alone knows is promised to nobody else.
+TEST_F(ReaderReading, WhatNeedNotBeAskedIsPromisedToWhoUnderstandsIt) {
+  start(Mode::ro);
+  constexpr std::uint32_t known_answers = 1u << 31;
+  auto promised = [&](std::uint32_t flags, std::uint32_t flags2) {
+    auto out = guest_->init(36, flags, flags2).as<fuse_init_out>();
+    return (out.flags & FUSE_INIT_EXT ? 2 : 0) + (out.flags2 == known_answers ? 1
+                                                  : out.flags2 == 0           ? 0
+                                                                              : 100);
+  };
+  EXPECT_EQ(promised(FUSE_INIT_EXT, ~0u), 3);
+  EXPECT_EQ(promised(FUSE_INIT_EXT, ~known_answers), 0);
+  EXPECT_EQ(promised(0, ~0u), 0);
+}
+
 TEST_F(ReaderReading, LookupAndAttributesShowTheFileAsTheGuestUsersOwn) {
   write_text(grant_ / "file", "hello");
   chmod((grant_ / "file").c_str(), 06754);

@@ -242,7 +242,21 @@ TEST_F(WatchedReader, AFolderIsOpenedWhenItIsWatched) {
   auto opened = guest_->wait(opening);
   ASSERT_TRUE(opened.answered);
   EXPECT_EQ(opened.error, 0);
+  EXPECT_EQ(opened.as<fuse_open_out>().open_flags, std::uint32_t{FOPEN_CACHE_DIR});
   EXPECT_EQ(guest_->lookup(folder, "nothing").as<fuse_entry_out>().entry_valid, 30u);
+}
+
+// A listing may be kept where changes are told, and only what was listed since the watch began and no event
+// was lost.
+TEST_F(WatchedReader, WhatWasListedMayBeKept) {
+  boot(Mode::ro);
+  auto opened = [&] {
+    return guest_->open(FUSE_ROOT_ID, O_RDONLY, FUSE_OPENDIR).as<fuse_open_out>().open_flags;
+  };
+  EXPECT_EQ(opened(), std::uint32_t{FOPEN_CACHE_DIR});
+  EXPECT_EQ(opened(), std::uint32_t{FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE});
+  guest_->init();  // a guest that starts over
+  EXPECT_EQ(opened(), std::uint32_t{FOPEN_CACHE_DIR});
 }
 
 // Between an announcement's request and its answer the guest's kernel has the old file for the name: whoever

@@ -125,10 +125,12 @@ int Dispatcher::sync_folder(Call& call) {
 }
 
 int Dispatcher::open_folder(Call& call) {
-  auto handle = files_.open_folder(call.header.nodeid);
-  if (!handle) return handle.error();
+  auto opened = files_.open_folder(call.header.nodeid);
+  if (!opened) return opened.error();
   fuse_open_out out{};
-  out.fh = *handle;
+  out.fh = opened->handle;
+  if (opened->may_be_kept) out.open_flags |= FOPEN_CACHE_DIR;
+  if (opened->is_still_so) out.open_flags |= FOPEN_KEEP_CACHE;
   call.answer(out);
   return 0;
 }

@@ -189,7 +189,7 @@ Outcome<void> FileSystem::allocate(std::uint64_t handle, std::uint64_t offset, s
   return {};
 }
 
-Outcome<std::uint64_t> FileSystem::open_folder(std::uint64_t id) {
+Outcome<FileSystem::OpenedFolder> FileSystem::open_folder(std::uint64_t id) {
   auto node = ANCHORHOLD_OUTCOME(find_folder(id));
   auto folder = std::make_shared<FolderHandle>();
   folder->descriptor = ANCHORHOLD_OUTCOME(open_to_read(node));
@@ -200,7 +200,11 @@ Outcome<std::uint64_t> FileSystem::open_folder(std::uint64_t id) {
     if (KeeperClient::is_hurried()) return refuse(would_wait);
     coherence_.wait_until_decided(node);
   }
-  return handles_.add(std::move(folder));
+  OpenedFolder opened;
+  opened.may_be_kept = coherence_.watched(node);
+  opened.is_still_so = opened.may_be_kept && coherence_.was_listed(node);
+  opened.handle = ANCHORHOLD_OUTCOME(handles_.add(std::move(folder)));
+  return opened;
 }
 
 // Makes the buffer begin with the entry at the position; false at the end of the folder.

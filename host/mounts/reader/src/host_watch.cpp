@@ -148,6 +148,12 @@ void HostWatch::wait_until_decided(const NodeRef& folder) {
   decided_.wait_for(lock, longest_decision, [&] { return !undecided(folder); });
 }
 
+bool HostWatch::was_listed(const NodeRef& folder) {
+  std::lock_guard lock(mutex_);
+  auto found = folders_.find(folder->id());
+  return found != folders_.end() && found->second.watch >= 0 && std::exchange(found->second.listed, true);
+}
+
 OwnChanges* HostWatch::own_changes_in(const NodeRef& folder) {
   std::lock_guard lock(mutex_);
   return folders_.contains(folder->id()) ? &own_ : nullptr;
@@ -394,6 +400,7 @@ void HostWatch::lose_everything() {
   {
     std::lock_guard lock(mutex_);
     trusted_from_ = steady_clock::now() + own_time;
+    for (auto& [id, folder] : folders_) folder.listed = false;
     own_.forget_names();
   }
   tell({HostChange::Kind::lost, ObjectKind::file, {}, {}});

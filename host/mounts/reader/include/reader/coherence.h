@@ -33,6 +33,8 @@ class Coherence {
   // Whether the host was asked to watch it and has not answered; and to wait for the answer.
   bool is_undecided(const NodeRef& folder) const { return watch_ && watch_->is_undecided(folder); }
   void wait_until_decided(const NodeRef& folder) const { watch_->wait_until_decided(folder); }
+  // The folder is watched and about to be listed: whether it was before, and nothing went untold since.
+  bool was_listed(const NodeRef& folder) { return watch_ && watch_->was_listed(folder); }
   // The guest is about to be told of an object that was looked up in a folder which was, or was not, watched.
   CacheTimes tell(bool watched, const NodeRef& node, const Statx& info);
   // The guest changed the object itself and asks for its attributes before it uses them again.

@@ -100,7 +100,12 @@ class FileSystem {
                          std::uint32_t mode);
   void release(std::uint64_t handle) { handles_.remove(handle); }
 
-  Outcome<std::uint64_t> open_folder(std::uint64_t node);
+  struct OpenedFolder {
+    std::uint64_t handle = 0;
+    bool may_be_kept = false;  // what is listed: the guest is told of every change
+    bool is_still_so = false;  // what was listed before, and kept
+  };
+  Outcome<OpenedFolder> open_folder(std::uint64_t node);
   Outcome<void> list(std::uint64_t handle, std::uint64_t position, bool with_attributes, ListEntry each,
                      void* context);
   Outcome<void> sync_folder(std::uint64_t handle);

@@ -45,6 +45,8 @@ class HostWatch {
   bool is_undecided(const NodeRef& folder);
   // Returns when the host has answered, or has not for long.
   void wait_until_decided(const NodeRef& folder);
+  // It is going to be listed: whether it was before, since when all that changed in it was told.
+  bool was_listed(const NodeRef& folder);
   bool recently_changed(const NodeRef& node) { return own_.recently_changed(node); }
   // Where the guest's own changes are noted; those of names only in a folder that is looked at, else null.
   OwnChanges* own_changes() { return &own_; }
@@ -59,6 +61,7 @@ class HostWatch {
     NodeRef node;
     int watch = -1;  // none yet
     bool refused = false;
+    bool listed = false;
     Time promised{};  // when the guest was last told to remember something in it
   };
   struct Event {
