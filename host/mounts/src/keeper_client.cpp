@@ -77,7 +77,6 @@ void KeeperClient::receive_one() {
   }
   KeeperAnswer& answer = found->second->answer;
   answer.error = reply.error;
-  answer.attributes = reply.attributes;
   answer.numbers = reply.numbers;
   if (!received->descriptors.empty()) answer.descriptor = std::move(received->descriptors.front());
   found->second->done = true;

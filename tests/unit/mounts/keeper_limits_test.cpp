@@ -275,9 +275,16 @@ TEST_P(Clouds, PlaceholdersAreNeitherWrittenNorReplacedNorRemoved) {
   write_text(grant_ / "report.odt.nextcloud", " ");
   write_text(grant_ / "sheet.ods", "");
   bool marked = setxattr((grant_ / "sheet.ods").c_str(), "user.openvfs.state", "dehydrated", 10, 0) == 0;
+  // Among more attributes than are looked through.
+  write_text(grant_ / "slides.odp", "");
+  auto mark = [&](const std::string& name) {
+    return setxattr((grant_ / "slides.odp").c_str(), name.c_str(), "x", 1, 0) == 0;
+  };
+  for (char c = 'a'; marked && c < 'i'; ++c) marked = mark("user." + std::string(200, c));
+  marked = marked && mark("user.nextcloud.hydrate_exec");
   start(GetParam());
   std::vector<std::string> names{"report.odt.nextcloud"};
-  if (marked) names.push_back("sheet.ods");
+  if (marked) names.insert(names.end(), {"sheet.ods", "slides.odp"});
   for (const auto& name : names) {
     auto before = read_text(grant_ / name);
     EXPECT_EQ(open_write(name).error, EACCES) << name;

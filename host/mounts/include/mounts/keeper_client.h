@@ -16,7 +16,6 @@ namespace anchorhold::mounts {
 
 struct KeeperAnswer {
   int error = 0;  // errno value; 0: done
-  Attributes attributes{};
   KeeperNumbers numbers{};
   UniqueFd descriptor{};  // of open_for_write and create
 };

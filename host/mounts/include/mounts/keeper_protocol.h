@@ -39,26 +39,24 @@ inline constexpr std::size_t max_request_descriptors = 2;
 
 enum class Verb : std::uint16_t {
   // verb                  descriptors                     uses                                   replies with
-  open_for_write =
-      1,  // file                            flags                                  descriptor, attributes
-  create =
-      2,  // folder                          name, flags, mode                      descriptor, attributes
-  make_directory = 3,    // folder                          name, mode                             attributes
-  make_symlink = 4,      // folder                          name, payload: target                  attributes
-  link = 5,              // file, new folder                name                                   attributes
+  open_for_write = 1,    // file                            flags                                  descriptor
+  create = 2,            // folder                          name, flags, mode                      descriptor
+  make_directory = 3,    // folder                          name, mode                             –
+  make_symlink = 4,      // folder                          name, payload: target                  –
+  link = 5,              // file, new folder                name                                   –
   unlink = 6,            // folder                          name                                   –
   remove_directory = 7,  // folder                          name                                   –
   rename = 8,            // old folder, new folder          name, new_name, flags                  –
-  set_attributes = 9,    // object                          valid, mode, times                     attributes
-  truncate = 10,         // file (O_PATH or handed out)     size                                   attributes
-  allocate = 11,         // file (handed out, writable)     flags, offset, size                    attributes
+  set_attributes = 9,    // object                          valid, mode, times                     –
+  truncate = 10,         // file (O_PATH or handed out)     size                                   –
+  allocate = 11,         // file (handed out, writable)     flags, offset, size                    –
   set_xattr = 12,        // object                          name, flags, payload: value            –
   remove_xattr = 13,     // object                          name                                   –
   temporary_file = 14,   // folder                          flags, mode                            ENOTSUP: no
                          // name, so no place in the ledger
   statistics = 15,       // –                               –                                      numbers
   account = 16,          // –                               size: bytes about to be written        –
-  look_up_own = 17,      // folder                          name that is hidden                    attributes
+  look_up_own = 17,      // folder                          name that is hidden                    –
 };
 std::string_view to_string(Verb verb);
 
@@ -133,20 +131,6 @@ struct RequestHeader {
   char new_name[256];
 };
 
-// As statx(2), without owners.
-struct Attributes {
-  std::uint64_t device;
-  std::uint64_t inode;
-  std::uint64_t size;
-  std::uint64_t blocks;
-  std::uint32_t mode;
-  std::uint32_t links;
-  Timestamp access_time;
-  Timestamp modify_time;
-  Timestamp change_time;
-  Timestamp birth_time;  // zero where the file system has none
-};
-
 // Since the session of the grant began; bytes_kept and quota are of the ledger.
 struct KeeperNumbers {
   std::uint64_t requests;
@@ -165,11 +149,10 @@ struct Reply {
   std::uint64_t id;
   std::uint32_t descriptors;  // 0 or 1
   std::uint32_t reserved;
-  Attributes attributes;
   KeeperNumbers numbers;
 };
 
-static_assert(sizeof(RequestHeader) == 600 && sizeof(Attributes) == 104 && sizeof(Reply) == 192,
+static_assert(sizeof(RequestHeader) == 600 && sizeof(Reply) == 88,
               "no padding: what is sent is what was set");
 
 // A request taken apart. The views point into the message.

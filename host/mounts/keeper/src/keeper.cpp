@@ -24,7 +24,6 @@ Answer Keeper::handle(const Request& request, const std::vector<UniqueFd>& descr
     answer.reply.error = outcome.error();
     return answer;
   }
-  answer.reply.attributes = outcome->attributes;
   answer.reply.numbers = outcome->numbers;
   answer.descriptor = std::move(outcome->descriptor);
   answer.reply.descriptors = answer.descriptor ? 1 : 0;
@@ -163,11 +162,14 @@ Checked<Located> Keeper::locate_changeable(const Request& request, int passed) {
 
 Checked<Located> Keeper::folder_for(const Request& request, int passed, std::string_view name) {
   auto folder = locate_folder(request, passed);
-  if (!folder) return folder;
-  int error = tree_.check_name(*folder, name);
-  if (error == 0) error = check_hidden(*folder, name);
+  return folder ? with_name(request, std::move(*folder), name) : folder;
+}
+
+Checked<Located> Keeper::with_name(const Request& request, Located folder, std::string_view name) {
+  int error = tree_.check_name(folder, name);
+  if (error == 0) error = check_hidden(folder, name);
   if (error == 0) return folder;
-  std::string path = folder->path.empty() ? std::string(name) : folder->path + "/" + std::string(name);
+  std::string path = folder.path.empty() ? std::string(name) : folder.path + "/" + std::string(name);
   if (error == EINVAL)
     report(ReportKind::violation, request, path, error, "not a file name");
   else
@@ -256,9 +258,7 @@ Keeper::Outcome Keeper::look_up_own(const Request& request, int folder_fd) {
     return refuse_with(ENOENT);
   auto object = tree_.entry(*folder, request.name);
   if (!object || !is_own(*object)) return refuse_with(ENOENT);
-  Done done;
-  done.attributes = object->attributes;
-  return done;
+  return Done{};
 }
 
 int Keeper::check_placeholder(const Request& request, const Located& object, const Subject& subject) {

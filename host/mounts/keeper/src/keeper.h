@@ -49,7 +49,6 @@ class Keeper {
 
  private:
   struct Done {
-    Attributes attributes{};
     KeeperNumbers numbers{};
     UniqueFd descriptor;
   };
@@ -88,6 +87,7 @@ class Keeper {
   Checked<Located> locate_folder(const Request& request, int passed);
   // A folder, and a name in it that may be used and is free or not.
   Checked<Located> folder_for(const Request& request, int passed, std::string_view name);
+  Checked<Located> with_name(const Request& request, Located folder, std::string_view name);
   // What was just made is recorded as the session's own, or removed again. file: of a file, so that it is
   // known by its descriptor and not by a name that the host may have given to something else.
   Outcome finish_made(const Located& folder, const std::string& name, const UniqueFd& file);
@@ -113,8 +113,6 @@ class Keeper {
   int keep(const Request& request, const Decision& decision, const Located& object);
   // Both for one object: 0 when the change may be made and what it would lose is kept.
   int decide_and_keep(const Request& request, Operation operation, const Located& object);
-  // The answer about an object that has changed.
-  static Outcome done_with_attributes(int fd);
   // Before names in it change, a folder's own times are kept.
   int record_folder(const Request& request, const Located& folder);
   // Before something is made under the name; not_made takes it back and passes the error on.

@@ -31,14 +31,6 @@ timespec wanted_time(std::uint32_t valid, std::uint32_t given, std::uint32_t now
 
 }  // namespace
 
-Keeper::Outcome Keeper::done_with_attributes(int fd) {
-  auto attributes = attributes_of(fd);
-  if (!attributes) return refuse_with(attributes.error());
-  Done done;
-  done.attributes = *attributes;
-  return done;
-}
-
 int Keeper::decide_and_keep(const Request& request, Operation operation, const Located& object) {
   Facts facts{.object = ledger_->subject(object), .target = {}};
   if (operation == Operation::write)
@@ -52,10 +44,9 @@ Keeper::Outcome Keeper::open_located(const Located& file, std::uint32_t flags) {
   open_flags |= flags & open_flag::read_too ? O_RDWR : O_WRONLY;
   if (flags & open_flag::append) open_flags |= O_APPEND;
   if (flags & open_flag::truncate) open_flags |= O_TRUNC;
-  UniqueFd descriptor(open(descriptor_path(file.fd.get()).c_str(), open_flags));
-  if (!descriptor) return refuse_with(errno);
-  auto done = done_with_attributes(descriptor.get());
-  if (done) done->descriptor = std::move(descriptor);
+  Done done;
+  done.descriptor.reset(open(descriptor_path(file.fd.get()).c_str(), open_flags));
+  if (!done.descriptor) return refuse_with(errno);
   return done;
 }
 
@@ -81,7 +72,7 @@ Keeper::Outcome Keeper::truncate(const Request& request, int file) {
   int writable = opened ? opened->descriptor.get() : file;
   if (ftruncate(writable, static_cast<off_t>(request.header.size)) != 0)
     return refuse_with(opened ? errno : opened.error());
-  return done_with_attributes(writable);
+  return Done{};
 }
 
 Keeper::Outcome Keeper::allocate(const Request& request, int file) {
@@ -103,7 +94,7 @@ Keeper::Outcome Keeper::allocate(const Request& request, int file) {
   auto offset = static_cast<off_t>(request.header.offset);
   auto size = static_cast<off_t>(request.header.size);
   if (fallocate(file, static_cast<int>(request.header.flags), offset, size) != 0) return refuse_with(errno);
-  return done_with_attributes(file);
+  return Done{};
 }
 
 Keeper::Outcome Keeper::set_attributes(const Request& request, int object) {
@@ -131,7 +122,7 @@ Keeper::Outcome Keeper::set_attributes(const Request& request, int object) {
         wanted_time(header.valid, valid_flag::modify_time, valid_flag::modify_time_now, header.modify_time)};
     if (utimensat(located->fd.get(), "", times, AT_EMPTY_PATH) != 0) return refuse_with(errno);
   }
-  return done_with_attributes(located->fd.get());
+  return Done{};
 }
 
 Keeper::Outcome Keeper::set_xattr(const Request& request, int object) {

@@ -50,9 +50,7 @@ Keeper::Outcome Keeper::finish_made(const Located& folder, const std::string& na
   }
   ++created_;
   ++files_;
-  Done done;
-  done.attributes = object->attributes;
-  return done;
+  return Done{};
 }
 
 int Keeper::check_escape(const Request& request, const std::string& path, std::string_view target) {
@@ -151,11 +149,7 @@ Keeper::Outcome Keeper::link(const Request& request, int file, int folder_fd) {
     return refuse_with(error);
   }
   ++files_;
-  auto attributes = attributes_of(object->fd.get());
-  if (!attributes) return refuse_with(attributes.error());
-  Done done;
-  done.attributes = *attributes;
-  return done;
+  return Done{};
 }
 
 Keeper::Outcome Keeper::remove(const Request& request, int folder_fd, bool directory) {
@@ -200,7 +194,11 @@ Checked<Keeper::Rename> Keeper::plan_rename(const Request& request, int old_fold
   if (flags == rename_flag::all) return refuse_with(EINVAL);
   auto from = folder_for(request, old_folder, request.name);
   if (!from) return refuse_with(from.error());
-  auto to = folder_for(request, new_folder, request.new_name);
+  // Mostly both are one folder, and what is open is looked for once.
+  auto passed = attributes_of(new_folder);
+  bool one_folder = passed && is_same(*passed, from->attributes);
+  auto to = one_folder ? with_name(request, *from, request.new_name)
+                       : folder_for(request, new_folder, request.new_name);
   if (!to) return refuse_with(to.error());
   if (tree_.is_single_file()) return refuse_with(EACCES);
   auto source = tree_.entry(*from, request.name);

@@ -20,6 +20,20 @@ inline tl::unexpected<int> refuse_with(int error) {
   return tl::unexpected<int>(error);
 }
 
+// As statx(2), without owners.
+struct Attributes {
+  std::uint64_t device;
+  std::uint64_t inode;
+  std::uint64_t size;
+  std::uint64_t blocks;
+  std::uint32_t mode;
+  std::uint32_t links;
+  Timestamp access_time;
+  Timestamp modify_time;
+  Timestamp change_time;
+  Timestamp birth_time;  // zero where the file system has none
+};
+
 // Which object this is, for as long as it lives and also after its inode number was given to another one: the
 // birth time and the generation (of the file system's own handle, name_to_handle_at(2)) tell them apart.
 // Either is 0 where the file system has none; the birth time alone is only as fine as the kernel's tick.

@@ -1,6 +1,11 @@
 #include "placeholder.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <linux/magic.h>
+#include <string>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 
 namespace anchorhold::mounts {
@@ -9,8 +14,51 @@ namespace {
 // FILE_ATTRIBUTE_OFFLINE, _RECALL_ON_OPEN, _RECALL_ON_DATA_ACCESS ([MS-FSCC] 2.6).
 constexpr std::uint32_t windows_marks = 0x1000 | 0x40000 | 0x400000;
 
-constexpr const char* attributes[] = {"user.nextcloud.hydrate_exec", "user.openvfs.state",
-                                      "user.openvfs.data", "system.ntfs_attrib", "user.cifs.dosattrib"};
+struct Attribute {
+  const char* name;
+  bool made_up;  // by the file system, which does not list it
+};
+constexpr Attribute attributes[] = {{"user.nextcloud.hydrate_exec", false},
+                                    {"user.openvfs.state", false},
+                                    {"user.openvfs.data", false},
+                                    {"system.ntfs_attrib", true},
+                                    {"user.cifs.dosattrib", true}};
+
+// To ask for one that is not there takes as long as to list all.
+class Listed {
+ public:
+  explicit Listed(const std::string& path) : size_(listxattr(path.c_str(), names_, sizeof names_)) {
+    if (size_ < 0 && errno == ENOTSUP) size_ = 0;
+  }
+  // Also when that is not known.
+  bool may_have(std::string_view name) const {
+    if (size_ < 0) return true;
+    for (std::string_view rest(names_, static_cast<std::size_t>(size_)); !rest.empty();) {
+      auto each = rest.substr(0, rest.find('\0'));
+      if (each == name) return true;
+      rest.remove_prefix(std::min(each.size() + 1, rest.size()));
+    }
+    return false;
+  }
+
+ private:
+  char names_[1024];
+  ssize_t size_;
+};
+
+bool makes_up_attributes(const Located& file) {
+  struct statfs info;
+  if (fstatfs(file.fd.get(), &info) != 0) return true;
+  switch (info.f_type) {
+    case EXT4_SUPER_MAGIC:
+    case BTRFS_SUPER_MAGIC:
+    case XFS_SUPER_MAGIC:
+    case TMPFS_MAGIC:
+      return false;
+    default:
+      return true;
+  }
+}
 
 // The state in OpenVFS's map (MessagePack): the text "state" and a small number behind it. 0: the content is
 // here.
@@ -56,11 +104,14 @@ std::string_view placeholder_of(const Located& file) {
   auto name = std::string_view(file.path).substr(slash == std::string::npos ? 0 : slash + 1);
   if (auto whose = placeholder_by_name(name, file.attributes.size); !whose.empty()) return whose;
   std::string path = descriptor_path(file.fd.get());
+  const Listed listed(path);
+  const bool made_up = makes_up_attributes(file);
   char value[1024];
-  for (const char* attribute : attributes) {
-    ssize_t size = getxattr(path.c_str(), attribute, value, sizeof value);
+  for (const auto& attribute : attributes) {
+    if (!listed.may_have(attribute.name) && !(attribute.made_up && made_up)) continue;
+    ssize_t size = getxattr(path.c_str(), attribute.name, value, sizeof value);
     if (size < 0) continue;
-    if (auto whose = placeholder_by_attribute(attribute, {value, static_cast<std::size_t>(size)});
+    if (auto whose = placeholder_by_attribute(attribute.name, {value, static_cast<std::size_t>(size)});
         !whose.empty())
       return whose;
   }

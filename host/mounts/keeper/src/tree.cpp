@@ -79,11 +79,10 @@ void KnownPlaces::set_root(const std::string& path) {
 }
 
 Result<Tree> Tree::open(UniqueFd root, HiddenNames hidden, std::optional<std::string> only_file) {
-  auto attributes = attributes_of(root.get());
-  if (!attributes) return fail_errno(attributes.error(), "the granted folder");
-  if (!S_ISDIR(attributes->mode))
-    return fail(ErrorCode::invalid_argument, "the grant's root is not a folder");
-  return Tree(std::move(root), *attributes, std::move(hidden), std::move(only_file));
+  auto located = opened(std::move(root), {});
+  if (!located) return fail_errno(located.error(), "the granted folder");
+  if (!located->is_folder()) return fail(ErrorCode::invalid_argument, "the grant's root is not a folder");
+  return Tree(std::move(*located), std::move(hidden), std::move(only_file));
 }
 
 std::size_t Tree::find_hidden(std::string_view path) const {
@@ -103,7 +102,7 @@ int Tree::check_name(const Located& folder, std::string_view name) const {
 // What is at this path now, if it is the object that is looked for.
 Checked<Located> Tree::same_at(const std::string& path, const Attributes& wanted) const {
   if (only_file_ && !path.empty() && path != *only_file_) return refuse_with(EACCES);
-  auto located = opened(open_beneath(root_.get(), path.empty() ? "." : path), path);
+  auto located = opened(open_beneath(root(), path.empty() ? "." : path), path);
   if (located && !is_same(located->attributes, wanted)) return refuse_with(ENOENT);
   return located;
 }
@@ -120,12 +119,18 @@ Checked<Located> Tree::at_known_place(const Attributes& wanted) const {
 Checked<Located> Tree::locate(int passed) const {
   auto wanted = attributes_of(passed);
   if (!wanted) return refuse_with(wanted.error());
+  // It is open, so that nothing else can look like it.
+  if (is_same(*wanted, root_.attributes)) {
+    Located itself = root_;
+    itself.attributes = *wanted;
+    return itself;
+  }
   if (auto known = at_known_place(*wanted)) return known;
   std::string root_path = places_->root();
   for (int attempt = 0; attempt < locate_attempts; ++attempt) {
     // Where the granted folder was is good enough to begin with: the path is walked from its descriptor.
     if (attempt > 0 || root_path.empty()) {
-      auto read = path_of(root_.get());
+      auto read = path_of(root());
       if (!read) return refuse_with(read.error());
       root_path = std::move(*read);
       places_->set_root(root_path);
@@ -136,7 +141,7 @@ Checked<Located> Tree::locate(int passed) const {
     if (*path != root_path) {
       if (!path->starts_with(root_path + "/")) {
         // Outside, unless the granted folder itself was renamed meanwhile.
-        if (path_of(root_.get()) == root_path) return refuse_with(ESTALE);
+        if (path_of(root()) == root_path) return refuse_with(ESTALE);
         continue;
       }
       relative = path->substr(root_path.size() + 1);
@@ -160,7 +165,7 @@ Checked<Located> Tree::entry(const Located& folder, std::string_view name) const
 }
 
 Checked<Located> Tree::at(const std::string& path) const {
-  return opened(open_beneath(root_.get(), path.empty() ? "." : path), path);
+  return opened(open_beneath(root(), path.empty() ? "." : path), path);
 }
 
 Checked<Located> Tree::made(const Located& folder, std::string_view name, int file) const {

@@ -9,8 +9,8 @@
 // swapped before or after, and the keeper goes on with its own descriptor of it. Only the host can move it
 // out afterwards; the keeper's Landlock rule is checked by the kernel once more at the change itself.
 //
-// A folder that was walked to is remembered with its descriptor. When the kernel says that the same folder is
-// still at the same path beneath the grant, the walk is not made again: a folder has one place only.
+// Where the kernel would say that an object is, is asked last: it takes longer than the walk. Before, it is
+// looked for where it was.
 #pragma once
 
 #include <memory>
@@ -68,20 +68,16 @@ class Tree {
   // Where the first hidden component of a path begins; npos when there is none.
   std::size_t find_hidden(std::string_view path) const;
 
-  int root() const { return root_.get(); }
-  const Attributes& root_attributes() const { return root_attributes_; }
+  int root() const { return root_.fd.get(); }
+  const Attributes& root_attributes() const { return root_.attributes; }
   bool is_single_file() const { return only_file_.has_value(); }
 
  private:
   Checked<Located> same_at(const std::string& path, const Attributes& wanted) const;
   Checked<Located> at_known_place(const Attributes& wanted) const;
-  Tree(UniqueFd root, Attributes attributes, HiddenNames hidden, std::optional<std::string> only_file)
-      : root_(std::move(root)),
-        root_attributes_(attributes),
-        hidden_(std::move(hidden)),
-        only_file_(std::move(only_file)) {}
-  UniqueFd root_;
-  Attributes root_attributes_;
+  Tree(Located root, HiddenNames hidden, std::optional<std::string> only_file)
+      : root_(std::move(root)), hidden_(std::move(hidden)), only_file_(std::move(only_file)) {}
+  Located root_;  // as it was in the beginning
   HiddenNames hidden_;
   std::optional<std::string> only_file_;
   std::unique_ptr<KnownPlaces> places_ = std::make_unique<KnownPlaces>();
