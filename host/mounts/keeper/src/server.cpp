@@ -42,11 +42,12 @@ class Place {
   int times_ = 0;
 };
 
-// Each client has a thread that waits for its messages, and one more whenever all of its threads are at work.
+// One thread of each client receives. What cannot take long it serves itself, and goes on: to wake another
+// one, which has nothing at hand, takes longer. Before it serves anything else, another thread receives.
 class Server {
  public:
   Server(Keeper& keeper, std::vector<UniqueFd> clients) : keeper_(keeper) {
-    for (auto& socket : clients) clients_.push_back({std::move(socket)});
+    for (auto& socket : clients) clients_.emplace_back().socket = std::move(socket);
   }
 
   Status run() {
@@ -62,8 +63,10 @@ class Server {
   struct Client {
     UniqueFd socket;
     int threads = 0;
-    int waiting = 0;
+    int idle = 0;  // of them
+    bool received_for = false;
     bool ended = false;
+    std::condition_variable changed;
   };
 
   // With the mutex held. A client that has a thread can do without another.
@@ -76,43 +79,58 @@ class Server {
     }
     ++running_;
     ++client.threads;
-    ++client.waiting;
   }
 
   void work(Client& client) {
     // Not filled: of what is never used, the kernel gives no page.
     std::unique_ptr<std::byte[]> buffer(new std::byte[max_message_bytes]);
     Place place;
-    while (serve_one(client, std::span(buffer.get(), max_message_bytes), place)) {
-      std::lock_guard lock(mutex_);
-      ++client.waiting;
-    }
+    while (begin_receiving(client))
+      while (serve_one(client, std::span(buffer.get(), max_message_bytes), place)) {
+      }
+    std::lock_guard lock(mutex_);
+    if (--running_ == 0) ended_.notify_all();
+  }
+
+  // False when the client has ended.
+  bool begin_receiving(Client& client) {
+    std::unique_lock lock(mutex_);
+    ++client.idle;
+    client.changed.wait(lock, [&] { return client.ended || !client.received_for; });
+    --client.idle;
+    if (client.ended) return false;
+    client.received_for = true;
+    return true;
+  }
+
+  void let_another_receive(Client& client) {
+    std::lock_guard lock(mutex_);
+    client.received_for = false;
+    if (client.idle == 0 && client.threads < max_requests) add_thread(client);
+    client.changed.notify_one();
+  }
+
+  void end(Client& client) {
     // Shut, but its number is kept: others may still be answering on it.
     shutdown(client.socket.get(), SHUT_RDWR);
     std::lock_guard lock(mutex_);
     client.ended = true;
-    if (--running_ == 0) ended_.notify_all();
+    client.changed.notify_all();
   }
 
-  // False when the client has ended, or has to.
+  // False when this thread receives no more for now.
   bool serve_one(Client& client, std::span<std::byte> buffer, Place& place) {
     int socket = client.socket.get();
     auto received = receive_with_descriptors(socket, buffer);
-    {
-      std::lock_guard lock(mutex_);
-      bool last = --client.waiting == 0;
-      if (client.ended || (received && received->size == 0)) return false;
-      if (received && last && client.threads < max_requests) add_thread(client);
-    }
-    if (!received) {
-      keeper_.report_malformed(received.error());
-      return false;
-    }
-    auto request = parse_request(buffer.first(received->size), received->descriptors.size());
+    auto request = received ? parse_request(buffer.first(received->size), received->descriptors.size())
+                            : Result<Request>(fail(received.error()));
     if (!request) {
-      keeper_.report_malformed(request.error());
+      if (!received || received->size > 0) keeper_.report_malformed(request.error());
+      end(client);
       return false;
     }
+    const bool hurried = request->header.hurried != 0;
+    if (!hurried) let_another_receive(client);
     Answer answer = keeper_.handle(*request, received->descriptors);
     int passed = answer.descriptor.get();
     auto sent = send_with_descriptors(socket, std::as_bytes(std::span(&answer.reply, 1)),
@@ -120,7 +138,7 @@ class Server {
     // Whoever does not take its answers is gone: the next receive says so.
     (void)sent;
     place.follow(request->header.processor);
-    return true;
+    return hurried;
   }
 
   Keeper& keeper_;
