@@ -109,11 +109,6 @@ Result<bool> VirtQueue::pop(DescriptorChain& chain) {
   return true;
 }
 
-bool VirtQueue::has_next() const {
-  std::lock_guard lock(mutex_);
-  return running_ && enabled_ && !stopping_ && load_available_index() != next_available_;
-}
-
 std::uint16_t VirtQueue::load_available_index() const {
   return load<std::uint16_t>(available_ + 2);
 }

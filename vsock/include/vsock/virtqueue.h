@@ -55,8 +55,6 @@ class VirtQueue {
   // guest: while the device works through a queue the guest has no reason to kick again (EVENT_IDX); when pop
   // said false and rearm_kicks() says false too, wait for the kick.
   Result<bool> pop(DescriptorChain& chain);
-  // Whether pop would find something, also a fault.
-  bool has_next() const;
   // Asks for a kick at the next chain. True: there is one already, pop again instead of waiting.
   bool rearm_kicks();
   // Takes back the last `count` pops, newest last. Only for chains that were not pushed, with no other thread

@@ -67,7 +67,7 @@ void ReaderDevice::hand_on(std::size_t queue, vsock::DescriptorChain& chain) {
   changed_.notify_one();
 }
 
-void ReaderDevice::drain(std::size_t index) {
+bool ReaderDevice::drain(std::size_t index) {
   auto& queue = back_end_->queue(index);
   std::size_t count = 0;
   while (count < max_batch) {
@@ -80,6 +80,7 @@ void ReaderDevice::drain(std::size_t index) {
     if (!*popped) break;
     ++count;
   }
+  if (count == 0) return false;
   // To wake another thread takes longer than most requests do: what is short is served here and now, and so
   // is the last of the others.
   here_.clear();
@@ -104,6 +105,7 @@ void ReaderDevice::drain(std::size_t index) {
     queue.notify();
   else if (std::exchange(untold_, untold_ + here_.size()) == 0)
     untold_since_ = std::chrono::steady_clock::now();
+  return true;
 }
 
 void ReaderDevice::notify_all() {
@@ -116,21 +118,15 @@ bool ReaderDevice::is_time_to_tell() const {
   return untold_ >= most_untold || std::chrono::steady_clock::now() - untold_since_ >= untold_time;
 }
 
-bool ReaderDevice::is_waiting() {
-  for (std::size_t i = 0; i < queues; ++i)
-    if (running_[i] && back_end_->queue(i).has_next()) return true;
-  return false;
-}
-
 bool ReaderDevice::turn() {
   if (!back_end_) return false;
   for (int round = 0; round < most_rounds; ++round) {
-    while (is_waiting() && !faulted_ && round++ < most_rounds)
-      for (std::size_t i = 0; i < queues && !faulted_; ++i)
-        if (running_[i]) drain(i);
+    bool more = false;
+    for (std::size_t i = 0; i < queues && !faulted_; ++i)
+      if (running_[i] && drain(i)) more = true;
     if (faulted_) return false;
     if (untold_ > 0 && is_time_to_tell()) notify_all();
-    bool more = false;
+    if (more) continue;
     for (std::size_t i = 0; i < queues; ++i)
       if (running_[i] && back_end_->queue(i).rearm_kicks()) more = true;
     if (more) continue;

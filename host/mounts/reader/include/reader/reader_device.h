@@ -46,8 +46,8 @@ class ReaderDevice : public vsock::VhostUserDevice {
   // Serves what is there. False: whatever comes next kicks. True: there is more, and it is time to look at
   // what else the loop waits for.
   bool turn();
-  void drain(std::size_t queue);
-  bool is_waiting();
+  // False: there was nothing.
+  bool drain(std::size_t queue);
   void notify_all();
   bool is_time_to_tell() const;
   std::uint32_t opcode_of(const vsock::DescriptorChain& chain) const;
