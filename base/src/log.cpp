@@ -12,8 +12,6 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
       return spdlog::level::err;
     case LogLevel::warning:
       return spdlog::level::warn;
-    case LogLevel::info:
-      return spdlog::level::info;
     case LogLevel::debug:
       return spdlog::level::debug;
   }
@@ -44,9 +42,6 @@ void log_error(std::string_view message) {
 }
 void log_warning(std::string_view message) {
   logger().warn("{}", message);
-}
-void log_info(std::string_view message) {
-  logger().info("{}", message);
 }
 void log_debug(std::string_view message) {
   logger().debug("{}", message);

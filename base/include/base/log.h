@@ -6,13 +6,12 @@
 
 namespace anchorhold {
 
-enum class LogLevel { error, warning, info, debug };
+enum class LogLevel { error, warning, debug };
 
 // Once per process, before threads. The program's name is put before each line.
 void start_log(std::string_view program, LogLevel level);
 void log_error(std::string_view message);
 void log_warning(std::string_view message);
-void log_info(std::string_view message);
 void log_debug(std::string_view message);
 
 }  // namespace anchorhold

@@ -54,7 +54,7 @@ int run_program(const std::vector<std::string>& argv) {
     return console.broken() ? console.unsaid() : exit_status::ok;
   }
   const auto& arguments = std::get<Arguments>(*parsed);
-  start_log("anchorhold", arguments.verbose ? LogLevel::info : LogLevel::error);
+  start_log("anchorhold", arguments.verbose ? LogLevel::debug : LogLevel::error);
   Console console(arguments.json ? Console::Form::json : Console::Form::text, arguments.verbose);
   Dispatch dispatch{console, signals};
   auto status = std::visit(dispatch, arguments.command);
