@@ -1,7 +1,8 @@
 // Both ends of an opened HTTP/2 connection, as the guest and the server send them: any bytes, in any cuts and
 // order. Whatever comes, the bridge ends when both have ended, and holds no more than its windows.
-// Input: a byte that says what the rule demands, then pieces: a byte (1: the server's; 2: comes after the
-// other side's turn), two for its length, the bytes.
+// Input: a byte that says what the rule demands, and whether the server can be reached again, then pieces: a
+// byte (1: the server's; 2: comes after the other side's turn; 4: after a rest, when nothing is asked), two
+// for its length, the bytes.
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
@@ -59,7 +60,8 @@ class FuzzStream final : public Stream {
 
 class FuzzConnection final : public OpenedConnection {
  public:
-  FuzzConnection(asio::io_context& loop, std::uint8_t demands) : loop_(loop), server_(loop) {
+  FuzzConnection(asio::io_context& loop, std::uint8_t demands)
+      : loop_(loop), server_(std::make_unique<FuzzStream>(loop)), reachable_((demands & 8) == 0) {
     auto configuration = std::make_shared<Configuration>();
     policy::EgressRule rule;
     rule.host = *policy::HostPattern::parse("site.test");
@@ -88,8 +90,20 @@ class FuzzConnection final : public OpenedConnection {
   asio::io_context& loop() override { return loop_; }
   const policy::Destination& destination() const override { return destination_; }
   const Decided& decided() const override { return decided_; }
-  FuzzStream& server() override { return server_; }
-  void moves() override {}
+  FuzzStream* server() override { return server_.get(); }
+  std::unique_ptr<Stream> let_go_of_server() override { return std::move(server_); }
+  Awaitable<std::optional<Refusal>> dial_server() override {
+    co_await asio::post(loop_, asio::use_awaitable);
+    std::optional<Refusal> refused;
+    if (reachable_)
+      server_ = std::make_unique<FuzzStream>(loop_);
+    else
+      refused.emplace().status = 502;
+    co_return refused;
+  }
+  void moves() override { resting_ = false; }
+  void rests(std::chrono::milliseconds) override { resting_ = true; }
+  bool was_resting() { return std::exchange(resting_, false); }
   EventReport report_of(EventKind kind, std::string cause) const override {
     EventReport report;
     report.kind = kind;
@@ -109,7 +123,8 @@ class FuzzConnection final : public OpenedConnection {
 
  private:
   asio::io_context& loop_;
-  FuzzStream server_;
+  std::unique_ptr<FuzzStream> server_;
+  bool reachable_, resting_ = false;
   policy::Destination destination_;
   Decided decided_;
   std::string last_git_;
@@ -139,12 +154,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     input.remove_prefix(3);
     std::string_view piece = input.substr(0, length);
     input.remove_prefix(piece.size());
-    if (kind & 2) loop.poll();
-    (kind & 1 ? connection.server() : guest).put(piece);
+    if (kind & 6) loop.poll();
+    if (kind & 4 && connection.was_resting()) bridge.time_is_over();
+    if ((kind & 1) == 0)
+      guest.put(piece);
+    else if (connection.server())
+      connection.server()->put(piece);
   }
   loop.poll();
   guest.end();
-  connection.server().end();
+  if (connection.server()) connection.server()->end();
   loop.poll();
   if (!over) std::abort();
   return 0;

@@ -329,6 +329,7 @@ std::string encode_configuration(const Configuration& c) {
                {"connect_ms", milliseconds(c.limits.connect)},
                {"waiting_ms", milliseconds(c.limits.waiting)},
                {"quiet_ms", milliseconds(c.limits.quiet)},
+               {"unused_ms", milliseconds(c.limits.unused)},
                {"half_closed_ms", milliseconds(c.limits.half_closed)},
                {"connections", c.limits.connections}});
 }
@@ -347,7 +348,7 @@ Result<Configuration> parse_configuration_message(std::string_view text) {
       take_proxy(json, "https_proxy", c.proxies.https) && take_texts(json, "no_proxy", c.proxies.no_proxy) &&
       take_duration(json, "head_ms", c.limits.head) && take_duration(json, "connect_ms", c.limits.connect) &&
       take_duration(json, "waiting_ms", c.limits.waiting) &&
-      take_duration(json, "quiet_ms", c.limits.quiet) &&
+      take_duration(json, "quiet_ms", c.limits.quiet) && take_duration(json, "unused_ms", c.limits.unused) &&
       take_duration(json, "half_closed_ms", c.limits.half_closed) &&
       take(json, "connections", c.limits.connections);
   if (!whole) return malformed("configuration");

@@ -2,12 +2,14 @@
 // a guest are given to the process as the session gives them; the others are reached over TCP. Usage:
 // bench_egress [seconds per figure]
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <list>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -20,6 +22,7 @@
 #include "base/process.h"
 #include "egress/door.h"
 #include "guest_figures.h"
+#include "http2_peer.h"
 #include "measures.h"
 #include "network.h"
 #include "process_facts.h"
@@ -136,7 +139,10 @@ class Bench {
       : raw_site_("44.128.1.1", 9000, serve_raw),
         plain_site_("44.128.1.3", 80, serve_http),
         secure_site_("44.128.1.2", 443, serve_http,
-                     authority_.context_for({.name = "44.128.1.2"}, {"http/1.1"})) {
+                     authority_.context_for({.name = "44.128.1.2"}, {"http/1.1"})),
+        newer_site_(
+            "44.128.1.4", 443, [this](Wire& wire) { serve_http2(wire); },
+            authority_.context_for({.name = "44.128.1.4"}, {"h2"})) {
     (void)write_file_atomic(path("ca.pem"), authority_.pem());
     spec_.session_token = "a-token-of-the-session";
     spec_.program = std::filesystem::path(ANCHORHOLD_PROGRAM_DIR) / "anchorhold-egressd";
@@ -152,7 +158,9 @@ class Bench {
     policy::EgressRule plain_rule = inspect;
     plain_rule.host = *policy::HostPattern::parse("44.128.1.3");
     plain_rule.deny_headers.clear();
-    spec_.policy.rules.user = {tunnel, inspect, plain_rule};
+    policy::EgressRule newer_rule = inspect;
+    newer_rule.host = *policy::HostPattern::parse("44.128.1.4");
+    spec_.policy.rules.user = {tunnel, inspect, plain_rule, newer_rule};
     host_.sink = &sink_;
   }
   std::unique_ptr<egress::Door> start() {
@@ -163,11 +171,25 @@ class Bench {
   }
   std::string path(const char* name) { return (folder_.path() / name).string(); }
   const std::string& trust() { return authority_.pem(); }
+  // Connections of HTTP/2 that were let go of.
+  int let_go() const { return let_go_; }
 
  private:
+  void serve_http2(Wire& wire) {
+    Http2Peer peer(wire, true);
+    peer.serve([](const Http2Message&) {
+      Http2Message message;
+      message.fields = {{":status", "200"}};
+      message.body = "hello, small body";
+      return message;
+    });
+    ++let_go_;
+  }
+
+  std::atomic<int> let_go_{0};
   TemporaryDirectory folder_ = *TemporaryDirectory::create("egress-bench");
   TestAuthority authority_;
-  Site raw_site_, plain_site_, secure_site_;
+  Site raw_site_, plain_site_, secure_site_, newer_site_;
   CountingSink sink_;
   egress::DoorSpec spec_;
   egress::DoorHost host_;
@@ -280,6 +302,34 @@ void measure_memory(Bench& bench) {
   std::fflush(stdout);
 }
 
+// Connections of HTTP/2 that have served a request: while their server is kept, and after.
+void measure_memory_of_http2(Bench& bench) {
+  auto door = bench.start();
+  const std::string ca = door->ca_certificate_pem();
+  constexpr int count = 500, first_ones = 50;
+  std::list<Wire> wires;
+  std::list<Http2Peer> peers;
+  long before = 0;
+  auto each = [&] { return static_cast<double>(status_kib(door->pid(), "VmRSS:") - before) / count; };
+  for (int i = 0; i < count + first_ones; ++i) {
+    if (i == first_ones) before = status_kib(door->pid(), "VmRSS:");
+    Wire& wire = wires.emplace_back(own_of(*door));
+    if (!through(wire, newer) || !wire.connect_tls(ca, "", {"h2"}).empty()) return;
+    Http2Peer& peer = peers.emplace_back(wire, false);
+    auto id = peer.request(
+        {{":method", "GET"}, {":scheme", "https"}, {":authority", "44.128.1.4"}, {":path", "/"}});
+    if (peer.response(id).body.empty()) return;
+  }
+  const double kept = each();
+  for (int i = 0; i < 6000 && bench.let_go() < count + first_ones; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  // What they held is given back to the system a moment later.
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  std::printf("                              HTTP/2 %.1f KiB, and %.1f while its server is kept\n", each(),
+              kept);
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -293,6 +343,7 @@ int main(int argc, char** argv) {
   measure_tunnels(bench, *door);
   measure_opened(bench, *door);
   measure_memory(bench);
+  measure_memory_of_http2(bench);
   print_guest_figures(*door, raw, serve_raw);
   return 0;
 }

@@ -10,8 +10,9 @@
 
 namespace anchorhold::testing {
 
-// The sites: bytes as guest_measure.h says, HTTP in TLS, and HTTP.
-inline const std::string raw = "44.128.1.1:9000", secure = "44.128.1.2:443", plain = "44.128.1.3:80";
+// The sites: bytes as guest_measure.h says, HTTP in TLS, HTTP, and HTTP/2.
+inline const std::string raw = "44.128.1.1:9000", secure = "44.128.1.2:443", plain = "44.128.1.3:80",
+                         newer = "44.128.1.4:443";
 // For each figure.
 extern std::chrono::milliseconds run_time;
 

@@ -59,6 +59,17 @@ void RecordingSink::refuse_from_now_on() {
   refusing_ = true;
 }
 
+void Counter::add() {
+  std::lock_guard lock(mutex_);
+  ++count_;
+  changed_.notify_all();
+}
+
+bool Counter::wait_for(int count) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, event_limit, [&] { return count_ >= count; });
+}
+
 policy::EgressRule rule(const std::string& host, policy::EgressAction action,
                         std::vector<std::uint16_t> ports) {
   policy::EgressRule made;

@@ -42,6 +42,19 @@ policy::EgressRule rule(const std::string& host, policy::EgressAction action = p
 // An inspecting one, by a header that nobody sends.
 policy::EgressRule opened(const std::string& host, std::vector<std::uint16_t> ports = {443, 80});
 
+// What servers count, and a test waits for.
+class Counter {
+ public:
+  void add();
+  // False after a generous time.
+  bool wait_for(int count);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;
+};
+
 // Skips the test when there is no private network.
 class EgressBed : public ::testing::Test {
  protected:

@@ -46,6 +46,7 @@ struct Http2Peer::Callbacks {
   }
   static int frame(nghttp2_session*, const nghttp2_frame* frame, void* user) {
     Http2Peer& peer = self(user);
+    if (frame->hd.type == NGHTTP2_GOAWAY) peer.told_to_go_ = true;
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) return 0;
     Http2Message& message = peer.messages_[frame->hd.stream_id];
     if (frame->hd.type == NGHTTP2_HEADERS && find(message.fields, ":status").starts_with('1')) {
@@ -115,7 +116,7 @@ bool Http2Peer::flush() {
 }
 
 bool Http2Peer::turn() {
-  if (!flush()) return false;
+  flush();
   std::string bytes = wire_.read_some();
   if (bytes.empty()) return false;
   return nghttp2_session_mem_recv(session_, reinterpret_cast<const std::uint8_t*>(bytes.data()),
@@ -140,6 +141,11 @@ Http2Message& Http2Peer::response(std::int32_t id) {
   return messages_[id];
 }
 
+void Http2Peer::read_to_end() {
+  while (turn()) {
+  }
+}
+
 void Http2Peer::submit(std::int32_t id, const Http2Message& message) {
   for (const auto& interim : message.interim) {
     auto pairs = pairs_of(interim);
@@ -149,12 +155,12 @@ void Http2Peer::submit(std::int32_t id, const Http2Message& message) {
   nghttp2_data_provider provider{{.ptr = nullptr}, &Callbacks::part};
   sending_[id] = {message.body, 0, message.trailers};
   nghttp2_submit_response(session_, id, pairs.data(), pairs.size(), &provider);
+  if (message.goodbye) nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE, id, NGHTTP2_NO_ERROR, nullptr, 0);
 }
 
 void Http2Peer::serve(Answer answer) {
   answer_ = std::move(answer);
-  while (turn()) {
-  }
+  read_to_end();
   flush();
 }
 

@@ -19,6 +19,7 @@ struct Http2Message {
   std::vector<Http2Fields> interim;
   std::string body;
   bool ended = false, closed = false;
+  bool goodbye = false;  // of a server: it says after it that it takes no more
   std::uint32_t error = 0;
   std::string field(const std::string& name) const;
   std::string trailer(const std::string& name) const;
@@ -34,6 +35,10 @@ class Http2Peer {
                        const Http2Fields& trailers = {});
   // Client: reads until this stream has closed.
   Http2Message& response(std::int32_t id);
+  // The other side has said that it takes no more.
+  bool was_told_to_go() const { return told_to_go_; }
+  // Reads until the other side has ended.
+  void read_to_end();
   // Server: answers each request by this until the client is gone.
   using Answer = std::function<Http2Message(const Http2Message&)>;
   void serve(Answer answer);
@@ -55,6 +60,7 @@ class Http2Peer {
   std::map<std::int32_t, Http2Message> messages_;
   std::map<std::int32_t, Sending> sending_;
   Answer answer_;
+  bool told_to_go_ = false;
 };
 
 }  // namespace anchorhold::testing

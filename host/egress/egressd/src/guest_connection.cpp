@@ -4,6 +4,7 @@
 #include <boost/asio/detached.hpp>
 #include <fmt/format.h>
 
+#include "http2_bridge.h"
 #include "http_exchange.h"
 #include "refusal.h"
 #include "relay.h"
@@ -48,7 +49,7 @@ EventReport GuestConnection::report_of(EventKind kind, std::string cause) const 
   return report;
 }
 
-GuestConnection::Refusal GuestConnection::refusal(unsigned status, EventReport report) {
+Refusal GuestConnection::refusal(unsigned status, EventReport report) {
   return {status, std::move(report), {}};
 }
 
@@ -60,7 +61,23 @@ Awaitable<Result<std::string>> GuestConnection::secret(SecretRequest request) {
   co_return co_await proxy_.host().secret(std::move(request));
 }
 
+void GuestConnection::moves() {
+  resting_ = false;
+  deadline_.in(decided_.configuration->limits.quiet);
+}
+
+void GuestConnection::rests(std::chrono::milliseconds limit) {
+  resting_ = true;
+  deadline_.in(limit);
+}
+
 void GuestConnection::time_is_over() {
+  if (!std::exchange(resting_, false) || !bridge_) return cut();
+  deadline_.in(decided_.configuration->limits.head);
+  bridge_->time_is_over();
+}
+
+void GuestConnection::cut() {
   guest_->cut();
   if (server_) server_->cut();
 }
@@ -72,7 +89,7 @@ void GuestConnection::judge_again() {
   std::string cause;
   if (!now.allowed() && !still_once)
     cause = now.decision.reason;
-  else if (!still_once && server_ && now.inspecting() != decided_.inspecting())
+  else if (!still_once && (server_ || inside_) && now.inspecting() != decided_.inspecting())
     cause = "the rule says now whether the connection is opened, and did not before";
   else if (address_)
     if (auto judged = proxy_.dialer().judge_again(still_once ? decided_.decision : now.decision,
@@ -87,7 +104,7 @@ void GuestConnection::judge_again() {
   cut_ = true;
   EventReport report = report_of(EventKind::deny, std::move(cause));
   report.cut = true;
-  time_is_over();
+  cut();
   asio::co_spawn(
       proxy_.loop(),
       [](std::shared_ptr<GuestConnection> self, EventReport what) -> Awaitable<void> {
@@ -156,13 +173,13 @@ Awaitable<GuestConnection::Next> GuestConnection::begin() {
   co_return Next::over;
 }
 
-Awaitable<std::optional<GuestConnection::Refusal>> GuestConnection::reach(Wanted wanted, bool plain) {
+Awaitable<std::optional<Refusal>> GuestConnection::reach(Wanted wanted, bool plain) {
   if (server_) {
     server_->cut();
     server_.reset();
   }
   address_.reset();
-  through_ = nullptr;
+  through_.reset();
   decided_ = {};
   destination_ = wanted.destination;
   auto configuration = proxy_.configuration();
@@ -174,7 +191,7 @@ Awaitable<std::optional<GuestConnection::Refusal>> GuestConnection::reach(Wanted
   co_return co_await dial_again(plain);
 }
 
-Awaitable<std::optional<GuestConnection::Refusal>> GuestConnection::dial_again(bool plain) {
+Awaitable<std::optional<Refusal>> GuestConnection::dial_again(bool plain) {
   Decided decided = decided_;
   auto limits = decided.configuration->limits;
   deadline_.in(limits.connect * 3);
@@ -194,7 +211,7 @@ Awaitable<std::optional<GuestConnection::Refusal>> GuestConnection::dial_again(b
   if (cut_) co_return refusal(403, report_of(EventKind::deny, "the policy changed meanwhile"));
   server_ = std::move(connection->stream);
   address_ = connection->address;
-  through_ = route->proxy;
+  through_ = {decided.configuration, route->proxy};
   co_return std::nullopt;
 }
 

@@ -16,6 +16,8 @@
 
 namespace anchorhold::egress {
 
+class Http2Bridge;
+
 class GuestConnection final : public OpenedConnection, public std::enable_shared_from_this<GuestConnection> {
  public:
   GuestConnection(Proxy& proxy, std::unique_ptr<Stream> guest);
@@ -24,6 +26,7 @@ class GuestConnection final : public OpenedConnection, public std::enable_shared
   Awaitable<void> run();
   // The policy changed: goes on, or is cut with an event.
   void judge_again();
+  // Of what the connection allows itself to wait.
   void time_is_over();
   const Deadline& deadline() const { return deadline_; }
 
@@ -31,8 +34,11 @@ class GuestConnection final : public OpenedConnection, public std::enable_shared
   asio::io_context& loop() override { return proxy_.loop(); }
   const policy::Destination& destination() const override { return *destination_; }
   const Decided& decided() const override { return decided_; }
-  Stream& server() override { return *server_; }
-  void moves() override { deadline_.in(decided_.configuration->limits.quiet); }
+  Stream* server() override { return server_.get(); }
+  std::unique_ptr<Stream> let_go_of_server() override;
+  Awaitable<std::optional<Refusal>> dial_server() override;
+  void moves() override;
+  void rests(std::chrono::milliseconds limit) override;
   EventReport report_of(EventKind kind, std::string cause) const override;
   Awaitable<bool> record(EventReport report) override;
   Awaitable<Result<std::string>> secret(SecretRequest request) override;
@@ -41,12 +47,6 @@ class GuestConnection final : public OpenedConnection, public std::enable_shared
  private:
   friend class HttpExchange;
 
-  // A refusal that the guest can read.
-  struct Refusal {
-    unsigned status = 403;
-    EventReport report;
-    RefusalForm form{};
-  };
   // Everything that is awaited is given objects with names, or those that functions return: GCC 12 destroys
   // temporaries that braces make in such a call twice.
   static Refusal refusal(unsigned status, EventReport report);
@@ -79,6 +79,7 @@ class GuestConnection final : public OpenedConnection, public std::enable_shared
   // An HTTP/1 server inside TLS that answers the first request with why there is no other.
   Awaitable<void> explain_inside(Refusal why, const ClientHello& hello);
   Awaitable<void> tunnel();
+  void cut();
 
   Proxy& proxy_;
   std::unique_ptr<Stream> guest_;
@@ -90,9 +91,11 @@ class GuestConnection final : public OpenedConnection, public std::enable_shared
   std::unique_ptr<Stream> server_;
   std::unique_ptr<Stream> inside_;  // what the guest says in TLS that is opened
   std::optional<policy::Address> address_;
-  const UpstreamProxy* through_ = nullptr;
-  std::string last_git_;  // what was recorded last of what it does with Git
-  bool opened_ = false;   // the bytes inside are read here
+  std::shared_ptr<const UpstreamProxy> through_;
+  Http2Bridge* bridge_ = nullptr;  // while it speaks HTTP/2
+  bool resting_ = false;           // the bridge has nothing to do
+  std::string last_git_;           // what was recorded last of what it does with Git
+  bool opened_ = false;            // the bytes inside are read here
   bool cut_ = false;
 };
 

@@ -64,8 +64,7 @@ Awaitable<GuestConnection::Next> GuestConnection::look_inside_tls() {
   co_return co_await intercept(std::move(*hello));
 }
 
-Awaitable<std::optional<GuestConnection::Refusal>> GuestConnection::secure_server(
-    std::vector<std::string> protocols) {
+Awaitable<std::optional<Refusal>> GuestConnection::secure_server(std::vector<std::string> protocols) {
   const policy::Host& host = destination_->host;
   std::string name = host.address() ? host.address()->text() : host.text();
   auto tls = TlsStream::create(proxy_.trust(), std::move(server_));
@@ -113,7 +112,32 @@ Awaitable<GuestConnection::Next> GuestConnection::intercept(ClientHello hello) {
 
 Awaitable<void> GuestConnection::run_http2() {
   Http2Bridge bridge(*this, *inside_);
+  bridge_ = &bridge;
   co_await bridge.run();
+  bridge_ = nullptr;
+}
+
+std::unique_ptr<Stream> GuestConnection::let_go_of_server() {
+  address_.reset();
+  through_.reset();
+  proxy_.memory_is_given_back();
+  return std::move(server_);
+}
+
+Awaitable<std::optional<Refusal>> GuestConnection::dial_server() {
+  auto refused = co_await dial_again(false);
+  if (refused) co_return refused;
+  std::vector<std::string> protocols{"h2"};
+  refused = co_await secure_server(std::move(protocols));
+  if (!refused && static_cast<TlsStream&>(*server_).protocol() != "h2") {
+    auto cause = fmt::format("{} does not speak HTTP/2 any more", destination_->text());
+    refused = refusal(502, report_of(EventKind::deny, std::move(cause)));
+  }
+  if (refused) {
+    server_.reset();
+    address_.reset();
+  }
+  co_return refused;
 }
 
 Awaitable<void> GuestConnection::explain_inside(Refusal why, const ClientHello& hello) {

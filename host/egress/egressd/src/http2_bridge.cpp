@@ -10,6 +10,8 @@
 namespace anchorhold::egress {
 namespace {
 
+constexpr std::chrono::milliseconds goodbye_limit(2000);
+
 std::uint32_t error_or(std::uint32_t error, std::uint32_t instead) {
   return error == NGHTTP2_NO_ERROR ? instead : error;
 }
@@ -102,11 +104,11 @@ Http2Bridge::Http2Bridge(OpenedConnection& connection, Stream& guest)
       guest_stream_(guest),
       guest_events_(std::make_unique<GuestEvents>(*this)),
       server_events_(std::make_unique<ServerEvents>(*this)),
-      ended_(connection.loop()) {
-  auto& loop = connection.loop();
-  guest_ = std::make_unique<Http2Session>(loop, guest, Http2Session::Side::server, *guest_events_);
-  server_ =
-      std::make_unique<Http2Session>(loop, connection.server(), Http2Session::Side::client, *server_events_);
+      ended_(connection.loop()),
+      dialled_(connection.loop()),
+      guest_gone_(connection.loop()) {
+  guest_ =
+      std::make_shared<Http2Session>(connection.loop(), guest, Http2Session::Side::server, *guest_events_);
 }
 
 Http2Bridge::~Http2Bridge() = default;
@@ -121,23 +123,62 @@ Http2Bridge::Shared Http2Bridge::of_server(std::int32_t id) {
   return found == by_server_.end() ? nullptr : found->second;
 }
 
-Awaitable<void> Http2Bridge::side(Http2Session& session, bool reads) {
+void Http2Bridge::begin_server() {
+  server_ = std::make_shared<Http2Session>(connection_.loop(), *connection_.server(),
+                                           Http2Session::Side::client, *server_events_);
+  begin(server_);
+}
+
+void Http2Bridge::begin(const std::shared_ptr<Http2Session>& session) {
+  running_ += 2;
+  for (bool reads : {true, false}) asio::co_spawn(connection_.loop(), side(session, reads), asio::detached);
+}
+
+Awaitable<void> Http2Bridge::side(std::shared_ptr<Http2Session> session, bool reads) {
   if (reads)
-    co_await session.read();
+    co_await session->read();
   else
-    co_await session.write();
-  if (&session == server_.get())
-    server_is_gone();
-  else
+    co_await session->write();
+  if (session == guest_ && !reads) co_await say_goodbye();
+  if (session == guest_)
     guest_is_gone();
+  else if (session == server_)
+    server_is_gone();
+  session.reset();
   if (--running_ == 0) ended_.set();
+}
+
+// The guest gets to read the last of it, whatever it still sends.
+Awaitable<void> Http2Bridge::say_goodbye() {
+  if (guest_gone_.is_set()) co_return;
+  co_await shut_down(guest_stream_);
+  TimeLimit time(connection_.loop(), guest_stream_, goodbye_limit);
+  co_await guest_gone_.wait();
+}
+
+void Http2Bridge::rest_if_idle() {
+  if (!by_guest_.empty() || !by_server_.empty() || dialling_) return;
+  const auto& limits = connection_.decided().configuration->limits;
+  connection_.rests(server_ ? limits.unused : limits.waiting);
+}
+
+void Http2Bridge::time_is_over() {
+  if (server_ && !server_gone_) {
+    server_->leave(connection_.let_go_of_server());
+    server_.reset();
+    guest_->rest();
+    rest_if_idle();
+  } else {
+    guest_->announce_end();
+    guest_->end();
+  }
 }
 
 // The guest still gets what came of responses that are whole.
 void Http2Bridge::server_is_gone() {
   if (std::exchange(server_gone_, true)) return;
   server_->end();
-  connection_.server().cut();
+  connection_.server()->cut();
   auto open = by_server_;
   for (const auto& [id, exchange] : open) server_closed(id, NGHTTP2_INTERNAL_ERROR);
   guest_->announce_end();
@@ -145,18 +186,18 @@ void Http2Bridge::server_is_gone() {
 }
 
 void Http2Bridge::guest_is_gone() {
+  guest_gone_.set();
   guest_->end();
-  server_->end();
   guest_stream_.cut();
-  connection_.server().cut();
+  if (!server_) return;
+  server_->end();
+  connection_.server()->cut();
 }
 
 Awaitable<void> Http2Bridge::run() {
-  auto& loop = connection_.loop();
-  connection_.moves();
-  running_ = 4;
-  for (Http2Session* session : {guest_.get(), server_.get()})
-    for (bool reads : {true, false}) asio::co_spawn(loop, side(*session, reads), asio::detached);
+  begin_server();
+  begin(guest_);
+  rest_if_idle();
   co_await ended_.wait();
   if (guest_->fault().empty()) co_return;
   EventReport report = connection_.report_of(EventKind::deny, "HTTP/2: " + guest_->fault());
@@ -220,17 +261,19 @@ void Http2Bridge::guest_closed(std::int32_t id, std::uint32_t error) {
   if (!exchange->down.waiting.empty() && !exchange->refused)
     server_->passed_on(exchange->server_id, exchange->down.waiting.size());
   if (server_gone_ && by_guest_.empty()) guest_->end();
-  if (exchange->server_id < 0 || !of_server(exchange->server_id)) return;
-  if (error != NGHTTP2_NO_ERROR || !exchange->up.ends || !exchange->down.ends) {
+  const bool whole = error == NGHTTP2_NO_ERROR && exchange->up.ends && exchange->down.ends;
+  if (!whole && of_server(exchange->server_id)) {
     server_->reset(exchange->server_id, error_or(error, NGHTTP2_CANCEL));
     by_server_.erase(exchange->server_id);
   }
+  rest_if_idle();
 }
 
 void Http2Bridge::server_closed(std::int32_t id, std::uint32_t error) {
   auto exchange = of_server(id);
   if (!exchange) return;
   by_server_.erase(id);
+  rest_if_idle();
   if (exchange->refused || !of_guest(exchange->guest_id)) return;
   // Its response is whole, and what waits of it goes out; otherwise the guest learns how it ended.
   if (!exchange->down.ends || (error != NGHTTP2_NO_ERROR && !server_gone_))

@@ -1,5 +1,6 @@
 // HTTP/2 from end to end on an opened connection: each request of the guest is judged alone and becomes a
-// request to the server. Bodies, interim responses and trailers pass as they come, so gRPC works.
+// request to the server. Bodies, interim responses and trailers pass as they come, so gRPC works. A server
+// that is asked nothing for a while is let go of, and dialled anew for the next request.
 #pragma once
 
 #include <map>
@@ -23,6 +24,8 @@ class Http2Bridge {
   ~Http2Bridge();
   // Until either side has ended; nothing of it runs after.
   Awaitable<void> run();
+  // It rested as long as it may: the server is let go of, and the second time the guest.
+  void time_is_over();
 
  private:
   // Bytes in one direction.
@@ -68,6 +71,8 @@ class Http2Bridge {
   void judge(const Shared& exchange);
   void begin_push(const Shared& exchange, const GitRequest& request);
   void take_commands(const Shared& exchange, std::string_view bytes, bool ends);
+  Awaitable<void> reach(Shared exchange, RequestJudgement judgement, Decided decided);
+  void send(const Shared& exchange, RequestJudgement judgement, Decided decided);
   Awaitable<void> admit_git(Shared exchange, RequestJudgement judgement, Decided decided);
   void go_on(const Shared& exchange, RequestJudgement judgement, Decided decided);
   void add_body(const Shared& exchange, std::string_view bytes);
@@ -78,7 +83,11 @@ class Http2Bridge {
   Awaitable<void> refuse_recorded(Shared exchange, unsigned status, EventReport report, RefusalForm form);
   Shared of_guest(std::int32_t id);
   Shared of_server(std::int32_t id);
-  Awaitable<void> side(Http2Session& session, bool reads);
+  void begin_server();
+  void begin(const std::shared_ptr<Http2Session>& session);
+  Awaitable<void> side(std::shared_ptr<Http2Session> session, bool reads);
+  Awaitable<void> say_goodbye();
+  void rest_if_idle();
   void server_is_gone();
   void guest_is_gone();
 
@@ -86,9 +95,11 @@ class Http2Bridge {
   Stream& guest_stream_;
   std::unique_ptr<GuestEvents> guest_events_;
   std::unique_ptr<ServerEvents> server_events_;
-  std::unique_ptr<Http2Session> guest_, server_;
+  std::shared_ptr<Http2Session> guest_, server_;  // no server: it is let go of
   std::map<std::int32_t, Shared> by_guest_, by_server_;
-  Signal ended_;
+  Signal ended_, dialled_, guest_gone_;
+  bool dialling_ = false;
+  std::optional<Refusal> unreachable_;  // why, when it was dialled last
   bool server_gone_ = false;
   int running_ = 0;  // coroutines that use this
 };

@@ -74,13 +74,43 @@ void Http2Bridge::go_on(const Shared& exchange, RequestJudgement judgement, Deci
     add_body(exchange, held);
     if (exchange->refused) return;
   }
-  if (swap) {
-    ++running_;
-    asio::co_spawn(connection_.loop(), swap_secret(exchange, std::move(judgement), std::move(decided)),
-                   asio::detached);
+  if (server_) return send(exchange, std::move(judgement), std::move(decided));
+  ++running_;
+  asio::co_spawn(connection_.loop(), reach(exchange, std::move(judgement), std::move(decided)),
+                 asio::detached);
+}
+
+// Dialled once for all that wait for it.
+Awaitable<void> Http2Bridge::reach(Shared exchange, RequestJudgement judgement, Decided decided) {
+  if (dialling_) {
+    co_await dialled_.wait();
   } else {
-    forward(exchange, -1);
+    dialling_ = true;
+    dialled_.reset();
+    auto refused = co_await connection_.dial_server();
+    unreachable_ = std::move(refused);
+    dialling_ = false;
+    if (guest_gone_.is_set() && !unreachable_)
+      connection_.server()->cut();
+    else if (!unreachable_)
+      begin_server();
+    dialled_.set();
+    connection_.moves();
   }
+  const bool open = !guest_gone_.is_set() && of_guest(exchange->guest_id) == exchange && !exchange->refused;
+  if (open && unreachable_)
+    refuse(exchange, unreachable_->status, unreachable_->report, unreachable_->form);
+  else if (open)
+    send(exchange, std::move(judgement), std::move(decided));
+  rest_if_idle();
+  if (--running_ == 0) ended_.set();
+}
+
+void Http2Bridge::send(const Shared& exchange, RequestJudgement judgement, Decided decided) {
+  if (judgement.verdict != RequestJudgement::Verdict::swap) return forward(exchange, -1);
+  ++running_;
+  asio::co_spawn(connection_.loop(), swap_secret(exchange, std::move(judgement), std::move(decided)),
+                 asio::detached);
 }
 
 Awaitable<void> Http2Bridge::swap_secret(Shared exchange, RequestJudgement judgement, Decided decided) {
@@ -103,7 +133,8 @@ Awaitable<void> Http2Bridge::swap_secret(Shared exchange, RequestJudgement judge
     exchange->secret_patterns = secret_patterns(*secret, value);
     exchange->credential = true;
     wipe(*secret);
-    if (of_guest(exchange->guest_id)) forward(exchange, static_cast<std::ptrdiff_t>(judgement.field));
+    const bool open = of_guest(exchange->guest_id) == exchange && !exchange->refused;
+    if (open) forward(exchange, static_cast<std::ptrdiff_t>(judgement.field));
     wipe(value);
   } else {
     report.kind = EventKind::deny;

@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 #include <sys/mman.h>
+
+#include "relay.h"
 
 namespace anchorhold::egress {
 namespace {
@@ -17,46 +18,7 @@ constexpr std::uint32_t stream_window = 256 * 1024;
 constexpr std::int32_t connection_window = 1 << 20;
 constexpr std::size_t write_at_once = 64 * 1024;
 
-// nghttp2 has a block of 16 KiB for each session, in which it writes frames, and most are small: in a mapping
-// of its own, only the pages of it that were used take memory.
-constexpr std::size_t large_block = 16 * 1024;
-struct alignas(std::max_align_t) BlockHead {
-  std::size_t size;  // with the head
-};
-void* allocate(std::size_t size, void*) {
-  if (size > SIZE_MAX - sizeof(BlockHead)) return nullptr;
-  size += sizeof(BlockHead);
-  void* block = size >= large_block
-                    ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                    : std::malloc(size);
-  if (!block || block == MAP_FAILED) return nullptr;
-  auto* head = new (block) BlockHead{size};
-  return head + 1;
-}
-void release(void* pointer, void*) {
-  if (!pointer) return;
-  auto* head = static_cast<BlockHead*>(pointer) - 1;
-  if (head->size >= large_block)
-    munmap(head, head->size);
-  else
-    std::free(head);
-}
-void* allocate_zeroed(std::size_t count, std::size_t size, void*) {
-  if (size != 0 && count > SIZE_MAX / size) return nullptr;
-  void* pointer = allocate(count * size, nullptr);
-  if (pointer) std::memset(pointer, 0, count * size);
-  return pointer;
-}
-void* reallocate(void* pointer, std::size_t size, void*) {
-  if (!pointer) return allocate(size, nullptr);
-  void* fresh = allocate(size, nullptr);
-  if (!fresh) return nullptr;
-  const std::size_t before = (static_cast<BlockHead*>(pointer) - 1)->size - sizeof(BlockHead);
-  std::memcpy(fresh, pointer, std::min(before, size));
-  release(pointer, nullptr);
-  return fresh;
-}
-nghttp2_mem memory{nullptr, &allocate, &release, &allocate_zeroed, &reallocate};
+constexpr std::size_t frame_block = 16 * 1024;
 
 std::string_view view(const std::uint8_t* bytes, std::size_t size) {
   return {reinterpret_cast<const char*>(bytes), size};
@@ -76,6 +38,39 @@ std::vector<nghttp2_nv> pairs_of(const std::vector<Field>& fields, std::ptrdiff_
 }
 
 }  // namespace
+
+// nghttp2 has a block of 16 KiB for each session, in which it writes frames, and most are small: in a mapping
+// of its own, only the pages of it that were used take memory, and none while the session rests.
+struct Http2Session::Memory {
+  static FrameBlock& block(void* user) { return static_cast<Http2Session*>(user)->frames_; }
+  static void* allocate(std::size_t size, void* user) {
+    FrameBlock& frames = block(user);
+    if (size < frame_block || frames.bytes) return std::malloc(size);
+    void* bytes = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (bytes == MAP_FAILED) return nullptr;
+    frames = {bytes, size};
+    return bytes;
+  }
+  static void release(void* pointer, void* user) {
+    FrameBlock& frames = block(user);
+    if (!pointer || pointer != frames.bytes) return std::free(pointer);
+    munmap(frames.bytes, frames.size);
+    frames = {};
+  }
+  static void* allocate_zeroed(std::size_t count, std::size_t size, void*) {
+    return std::calloc(count, size);
+  }
+  static void* reallocate(void* pointer, std::size_t size, void* user) {
+    FrameBlock& frames = block(user);
+    if (!pointer) return allocate(size, user);
+    if (pointer != frames.bytes) return std::realloc(pointer, size);
+    void* fresh = std::malloc(size);
+    if (!fresh) return nullptr;
+    std::memcpy(fresh, pointer, std::min(frames.size, size));
+    release(pointer, user);
+    return fresh;
+  }
+};
 
 struct Http2Session::Callbacks {
   static Http2Session& self(void* user) { return *static_cast<Http2Session*>(user); }
@@ -151,7 +146,10 @@ Http2Session::Http2Session(asio::io_context& loop, Stream& stream, Side side, Ht
   nghttp2_option* option = nullptr;
   nghttp2_option_new(&option);
   nghttp2_option_set_no_auto_window_update(option, 1);
+  nghttp2_option_set_no_closed_streams(option, 1);  // it would keep a hundred of them
   nghttp2_option_set_peer_max_concurrent_streams(option, most_streams);
+  nghttp2_mem memory{this, &Memory::allocate, &Memory::release, &Memory::allocate_zeroed,
+                     &Memory::reallocate};
   if (side == Side::server)
     nghttp2_session_server_new3(&session_, Callbacks::table(), this, option, &memory);
   else
@@ -175,9 +173,10 @@ void Http2Session::end() {
 }
 
 Awaitable<void> Http2Session::read() {
-  while (!over_) {
+  for (;;) {
     Io io = co_await read_some(stream_, scratch());
-    if (io.state != Io::State::done || over_) break;
+    if (io.state != Io::State::done) break;
+    if (over_) continue;
     ssize_t taken =
         nghttp2_session_mem_recv(session_, reinterpret_cast<std::uint8_t*>(scratch().data()), io.count);
     written_.set();
@@ -188,18 +187,42 @@ Awaitable<void> Http2Session::read() {
   }
 }
 
+void Http2Session::leave(std::unique_ptr<Stream> stream) {
+  left_ = std::move(stream);
+  announce_end();
+  std::string out;
+  if (!writing_) {
+    take_frames(out);
+    std::string_view bytes = out;
+    if (write_now(stream_, bytes) && bytes.empty()) (void)stream_.try_shutdown();
+  }
+  stream_.cut();
+  end();
+}
+
+void Http2Session::rest() {
+  // Between two frames nothing in it is used again.
+  if (!writing_ && frames_.bytes) madvise(frames_.bytes, frames_.size, MADV_DONTNEED);
+}
+
+void Http2Session::take_frames(std::string& out) {
+  while (out.size() < write_at_once) {
+    const std::uint8_t* bytes = nullptr;
+    ssize_t size = nghttp2_session_mem_send(session_, &bytes);
+    if (size < 0) fault_ = nghttp2_strerror(static_cast<int>(size));
+    if (size <= 0) return;
+    out += view(bytes, static_cast<std::size_t>(size));
+  }
+}
+
 Awaitable<void> Http2Session::write() {
   std::string out;
   for (;;) {
-    while (out.size() < write_at_once) {
-      const std::uint8_t* bytes = nullptr;
-      ssize_t size = nghttp2_session_mem_send(session_, &bytes);
-      if (size < 0) fault_ = nghttp2_strerror(static_cast<int>(size));
-      if (size <= 0) break;
-      out += view(bytes, static_cast<std::size_t>(size));
-    }
+    take_frames(out);
     if (!out.empty()) {
+      writing_ = true;
       bool sent = co_await write_all(stream_, out);
+      writing_ = false;
       if (!sent) co_return;
       out.clear();
       continue;

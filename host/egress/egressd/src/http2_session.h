@@ -44,11 +44,16 @@ class Http2Session {
   Http2Session(const Http2Session&) = delete;
   Http2Session& operator=(const Http2Session&) = delete;
 
-  // Each returns when the stream or the session has ended.
+  // Each returns when the stream has ended, and the second one when the session has.
   Awaitable<void> read();
   Awaitable<void> write();
   void wake() { written_.set(); }
   void end();
+  // Ends, says so to the other side as far as that can be said at once, and keeps the stream for as long as
+  // read() and write() still use it.
+  void leave(std::unique_ptr<Stream> stream);
+  // Holds less, until something is written again.
+  void rest();
   const std::string& fault() const { return fault_; }
 
   // Negative: it cannot begin. Sensitive fields are never put into the table that compresses fields.
@@ -61,18 +66,29 @@ class Http2Session {
   void announce_end();
 
  private:
+  struct Memory;
+  friend struct Memory;
   struct Callbacks;
   friend struct Callbacks;
+  struct FrameBlock {
+    void* bytes = nullptr;
+    std::size_t size = 0;
+  };
   struct Block {
     std::vector<Field> fields;
     std::size_t bytes = 0;
   };
 
+  void take_frames(std::string& out);
+
+  std::unique_ptr<Stream> left_;
   Stream& stream_;
   Http2Events& events_;
+  FrameBlock frames_;
   nghttp2_session* session_ = nullptr;
   Signal written_;
   bool over_ = false;
+  bool writing_ = false;  // a part of something is written
   std::string fault_;
   Block block_;  // of the frame that is being read; they do not interleave (RFC 9113 4.3)
 };

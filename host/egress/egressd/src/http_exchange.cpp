@@ -134,7 +134,7 @@ Awaitable<bool> HttpExchange::ready_server(const RequestHead& head) {
 
 Awaitable<bool> HttpExchange::connect_server(const RequestHead& head) {
   server_reader_.reset();
-  std::optional<GuestConnection::Refusal> refusal;
+  std::optional<Refusal> refusal;
   if (kind_ == Kind::proxied) {
     Wanted wanted{.destination = head.destination, .method = head.method, .path = head.path};
     if (head.body.kind == BodyFraming::Kind::length) wanted.bytes_waiting = head.body.length;

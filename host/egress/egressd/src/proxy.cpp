@@ -18,6 +18,8 @@ namespace {
 constexpr std::chrono::milliseconds deadline_step(250);
 constexpr std::size_t max_questions = 64;
 constexpr int max_rounds = 4;
+// Connections whose memory is worth a look.
+constexpr std::size_t many = 200;
 // Connections beyond the bound that are told so at a time.
 constexpr std::size_t max_refusing = 128;
 // For those that are told so, for what is dialled and looked up, and for the process itself.
@@ -145,6 +147,7 @@ Awaitable<void> Proxy::run(std::shared_ptr<GuestConnection> connection) {
 
 Awaitable<void> Proxy::look_at_deadlines() {
   asio::steady_timer timer(loop_);
+  std::size_t before = 0;
   bool was_busy = false;
   for (;;) {
     timer.expires_after(deadline_step);
@@ -153,8 +156,10 @@ Awaitable<void> Proxy::look_at_deadlines() {
     for (const auto& [connection, weak] : connections_)
       if (connection->deadline().over(now)) connection->time_is_over();
     // What a burst of connections needed goes back to the system.
-    bool busy = connections_.size() > 200;
-    if (was_busy && !busy) malloc_trim(0);
+    bool busy = connections_.size() > many;
+    const bool freed = given_back_ >= many && given_back_ == std::exchange(before, given_back_);
+    if (freed || (was_busy && !busy)) malloc_trim(0);
+    if (freed) given_back_ = 0;
     was_busy = busy;
   }
 }

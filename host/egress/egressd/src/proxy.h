@@ -33,6 +33,9 @@ class Proxy {
   Awaitable<Decided> decide(Wanted wanted);
   Decided decide_now(const policy::Destination& destination) const;
 
+  // Part of what a connection holds is freed: when that are many, it goes back to the system.
+  void memory_is_given_back() { ++given_back_; }
+
   asio::io_context& loop() { return loop_; }
   RelayLoops& relay_loops() { return relay_loops_; }
   HostLink& host() { return host_; }
@@ -67,6 +70,7 @@ class Proxy {
   std::map<policy::Destination, std::shared_ptr<Pending>> questions_;
   bool was_full_ = false;
   std::size_t refusing_ = 0;
+  std::size_t given_back_ = 0;
 };
 
 }  // namespace anchorhold::egress

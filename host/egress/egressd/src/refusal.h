@@ -16,6 +16,13 @@ struct RefusalForm {
   std::string git_report{};  // the whole body of a 200: what a server says that takes nothing of a push
 };
 
+// One that the guest can read.
+struct Refusal {
+  unsigned status = 403;
+  EventReport report;
+  RefusalForm form{};
+};
+
 // Everything of a response but its status, its length and how it is framed.
 struct RefusalResponse {
   unsigned status = 403;
