@@ -59,7 +59,7 @@ struct ConnectionLimits {
   std::chrono::milliseconds waiting = std::chrono::minutes(5);   // between two requests
   std::chrono::milliseconds quiet = std::chrono::hours(2);       // nothing moves in either direction
   std::chrono::milliseconds unused =
-      std::chrono::seconds(10);  // a server that speaks HTTP/2 is kept without a stream
+      std::chrono::seconds(5);  // a server that speaks HTTP/2 is kept without a stream
   std::chrono::milliseconds half_closed = std::chrono::minutes(10);  // nothing moves, and one side has ended
   std::uint32_t connections = 12'000;                                // of one guest at a time
 };
