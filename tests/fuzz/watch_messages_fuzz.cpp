@@ -11,7 +11,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!parsed) return 0;
   auto again = encode_watch_message(*parsed);
   auto same = parse_watch_message(std::as_bytes(std::span(again)));
-  if (!same || !(same->change == parsed->change) || same->number != parsed->number) std::abort();
+  if (!same || !(same->change == parsed->change) || same->number != parsed->number ||
+      same->kind != parsed->kind)
+    std::abort();
+  if (parsed->kind != WatchMessage::Kind::change && !(parsed->change == HostChange{})) std::abort();
   for (const auto& path : {parsed->change.path, parsed->change.new_path})
     if (path.starts_with('/') || path.find("//") != path.npos || path.find('\0') != path.npos) std::abort();
   return 0;

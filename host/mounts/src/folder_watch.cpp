@@ -2,9 +2,11 @@
 
 #include <array>
 #include <cerrno>
+#include <deque>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/openat2.h>
+#include <mutex>
 #include <set>
 #include <sys/inotify.h>
 #include <sys/socket.h>
@@ -12,6 +14,7 @@
 #include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include "base/log.h"
 #include "mounts/watch_protocol.h"
@@ -22,6 +25,9 @@ namespace {
 
 constexpr std::uint32_t watched_events =
     IN_CREATE | IN_DELETE | IN_MODIFY | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_ONLYDIR | IN_EXCL_UNLINK;
+
+// A reader that answers no more is not asked any more.
+constexpr std::size_t most_asked = 1024;
 
 // The folder of this descriptor, found again from the grant's own: nothing outside of the grant, nothing on
 // another mount.
@@ -54,9 +60,21 @@ struct FolderWatch::State {
   UniqueFd events;
   std::function<bool(HostChange)> sink;
   std::set<int> watches;
+  // What the reader was asked to settle and has not yet, by number.
+  struct Asked {
+    std::uint64_t number;
+    std::function<void()> done;
+  };
+  std::mutex mutex;
+  std::deque<Asked> asked;   // guarded by the mutex, and so are the next
+  std::uint64_t latest = 0;  // number
+  bool over = false;
   std::thread thread;
 
   void run();
+  void take_messages();
+  void settled(std::uint64_t number);
+  void end();
   bool serve(const WatchMessage& message, const std::vector<UniqueFd>& descriptors);
   int add(int folder);
 };
@@ -84,7 +102,49 @@ FolderWatch::~FolderWatch() {
   state_->thread.join();
 }
 
+void FolderWatch::settle(std::function<void()> done) {
+  {
+    std::lock_guard lock(state_->mutex);
+    if (!state_->over && state_->asked.size() < most_asked) {
+      WatchWord word{WatchWord::Kind::settle, ++state_->latest};
+      if (send(state_->socket.get(), &word, sizeof word, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof word) {
+        state_->asked.push_back({word.number, std::move(done)});
+        return;
+      }
+    }
+  }
+  done();
+}
+
+void FolderWatch::State::settled(std::uint64_t number) {
+  std::deque<Asked> done;
+  {
+    std::lock_guard lock(mutex);
+    while (!asked.empty() && asked.front().number <= number) {
+      done.push_back(std::move(asked.front()));
+      asked.pop_front();
+    }
+  }
+  for (const auto& one : done) one.done();
+}
+
+// Who waits for the reader need not wait any more.
+void FolderWatch::State::end() {
+  std::deque<Asked> left;
+  {
+    std::lock_guard lock(mutex);
+    over = true;
+    left = std::exchange(asked, {});
+  }
+  for (const auto& one : left) one.done();
+}
+
 void FolderWatch::State::run() {
+  take_messages();
+  end();
+}
+
+void FolderWatch::State::take_messages() {
   std::array<std::byte, max_watch_message_bytes> buffer;
   for (;;) {
     auto received = receive_with_descriptors(socket.get(), buffer);
@@ -108,7 +168,7 @@ bool FolderWatch::State::serve(const WatchMessage& message, const std::vector<Un
   if (descriptors.size() != (asks ? 1u : 0u)) return false;
   switch (message.kind) {
     case WatchMessage::Kind::watch: {
-      WatchAnswer answer{message.number, add(descriptors[0].get())};
+      WatchWord answer{WatchWord::Kind::answer, message.number, add(descriptors[0].get())};
       // A reader that takes no answers gets none.
       (void)!send(socket.get(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL);
       return true;
@@ -122,6 +182,9 @@ bool FolderWatch::State::serve(const WatchMessage& message, const std::vector<Un
     }
     case WatchMessage::Kind::change:
       return sink(message.change);
+    case WatchMessage::Kind::settled:
+      settled(message.number);
+      return true;
   }
   return false;
 }

@@ -28,6 +28,11 @@ class FolderWatch {
   // Ends the thread.
   ~FolderWatch();
 
+  // Calls `done` once: when the sink was called for all that programs of the host had changed before, or when
+  // that will not be known. On a thread of the watch, or on this one before it returns; `done` must not block
+  // and must not call back. Safe from any thread.
+  void settle(std::function<void()> done);
+
  private:
   struct State;
   explicit FolderWatch(std::unique_ptr<State> state);

@@ -70,7 +70,8 @@ struct Share::State {
   std::vector<UniqueFd> spare_clients;
   std::shared_ptr<KeeperClient> tools;
   std::filesystem::path socket_path;
-  std::unique_ptr<FolderWatch> watch;
+  std::mutex watch_mutex;
+  std::unique_ptr<FolderWatch> watch;  // guarded by the mutex
   std::unique_ptr<WatchedProcess> reader;
 
   Status start_keeper();
@@ -141,6 +142,7 @@ Status Share::serve_guest(const std::filesystem::path& socket_path) {
   if (state.spec.on_host_change) {
     // It helps speed, not safety: a computer that cannot watch any more folders serves them all the same.
     if (auto watch = FolderWatch::start(state.root.get(), state.spec.on_host_change, watching)) {
+      std::lock_guard lock(state.watch_mutex);
       state.watch = std::move(*watch);
       spawn.argv.push_back("--watch");
       spawn.descriptors.push_back({watching.socket.get(), reader_fd::watch});
@@ -170,9 +172,21 @@ Status Share::serve_guest(const std::filesystem::path& socket_path) {
 
 void Share::end_guest() {
   state_->reader.reset();
-  state_->watch.reset();
+  std::unique_ptr<FolderWatch> watch;
+  {
+    std::lock_guard lock(state_->watch_mutex);
+    watch = std::move(state_->watch);
+  }
+  watch.reset();
   if (!state_->socket_path.empty()) unlink(state_->socket_path.c_str());
   state_->socket_path.clear();
+}
+
+void Share::settle(std::function<void()> done) {
+  std::unique_lock lock(state_->watch_mutex);
+  if (state_->watch) return state_->watch->settle(std::move(done));
+  lock.unlock();
+  done();
 }
 
 Result<AccessibleGrant> Share::accessible() const {

@@ -66,7 +66,8 @@ Result<WatchMessage> parse_watch_message(std::span<const std::byte> message) {
   WatchMessage parsed;
   parsed.kind = header.kind;
   parsed.number = header.number;
-  if (header.kind == WatchMessage::Kind::watch || header.kind == WatchMessage::Kind::unwatch) {
+  if (header.kind == WatchMessage::Kind::watch || header.kind == WatchMessage::Kind::unwatch ||
+      header.kind == WatchMessage::Kind::settled) {
     if (header.change != 0 || header.object != 0 || message.size() != sizeof header)
       return wrong("has too much in it");
     return parsed;

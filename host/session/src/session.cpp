@@ -306,6 +306,7 @@ void Session::State::add_variables(ExecSpec& exec) {
 Result<std::unique_ptr<GuestExec>> Session::start_exec(Guest& guest, ExecSpec spec) {
   if (spec.working_directory.empty()) spec.working_directory = default_directory();
   state_->add_variables(spec);
+  state_->shares->settle();
   auto exec = ANCHORHOLD_TRY(guest.client().start(spec));
   // Not recorded, not run: the end of `exec` kills the command.
   ANCHORHOLD_CHECK(events().record(exec_start_event(guest.id(), exec->id(), spec, /*background=*/false)));
@@ -316,6 +317,7 @@ Result<std::unique_ptr<GuestExec>> Session::start_exec(Guest& guest, ExecSpec sp
 Result<GuestClient::BackgroundStart> Session::start_background(Guest& guest, BackgroundSpec spec) {
   if (spec.exec.working_directory.empty()) spec.exec.working_directory = default_directory();
   state_->add_variables(spec.exec);
+  state_->shares->settle();
   auto started = ANCHORHOLD_TRY(guest.client().start_background(spec));
   if (started.failed) return started;
   if (auto status = events().record(exec_start_event(guest.id(), started.id, spec.exec, /*background=*/true));

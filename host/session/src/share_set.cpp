@@ -1,6 +1,8 @@
 #include "share_set.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <fmt/format.h>
 
 #include "base/files.h"
@@ -8,6 +10,11 @@
 
 namespace anchorhold::session {
 namespace {
+
+// How long a command waits for its guest to learn of changes: for the readers' answers, for a guest that gets
+// no further (a busy one takes a second for thirty changes), and in all. One of them that was taken over may
+// answer never.
+constexpr std::chrono::seconds longest_asking{2}, longest_standstill{5}, longest_settling{10};
 
 std::filesystem::path socket_in(const std::filesystem::path& folder, std::size_t index) {
   return folder / fmt::format("share-{}", index);
@@ -177,6 +184,34 @@ Status ShareSet::mount_in(GuestClient& client) const {
                                fmt::format("mounting {}", entry.grant->host_path.string())));
   }
   return {};
+}
+
+void ShareSet::settle() {
+  struct Readers {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::size_t asked;
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  auto readers = std::make_shared<Readers>();
+  {
+    std::lock_guard lock(mutex_);
+    readers->asked = askers_.size();
+    for (const auto& [index, share] : askers_)
+      share->settle([readers] {
+        std::lock_guard one_less(readers->mutex);
+        --readers->asked;
+        readers->changed.notify_all();
+      });
+  }
+  bool found;
+  {
+    std::unique_lock lock(readers->mutex);
+    found = readers->changed.wait_until(lock, begin + longest_asking, [&] { return readers->asked == 0; });
+  }
+  if (!announcer_->wait_until_told(longest_standstill, begin + longest_settling) || !found)
+    log_warning(
+        "a command starts before the guest is known to have learnt of the latest changes on the host");
 }
 
 // On a thread of the share.

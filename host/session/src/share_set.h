@@ -24,7 +24,7 @@
 
 namespace anchorhold::session {
 
-// Owned by the session's worker, but for files().
+// Owned by the session's worker, but for what is safe from any thread.
 class ShareSet {
  public:
   using GrantPointer = std::shared_ptr<const mounts::Grant>;
@@ -49,6 +49,11 @@ class ShareSet {
   // is ready and before anybody can use the folder. After an error nothing is different, but a guest that
   // could not mount it has a spare device less.
   Status add(GrantPointer grant, GuestClient* client, const std::function<Status()>& allowed);
+
+  // Before a command starts: returns when the guest knows what programs of the host, and the host's own
+  // tools, changed in the folders before, where it would remember something else; after a while also when it
+  // does not. Safe from any thread.
+  void settle();
 
   // Safe from any thread.
   const mounts::FileAccess& files() const { return files_; }
@@ -78,7 +83,8 @@ class ShareSet {
   std::deque<Entry> entries_;  // stay where they are
   std::unique_ptr<mounts::Spares> spares_;
   std::unique_ptr<Announcer> announcer_ = std::make_unique<Announcer>();
-  std::map<std::size_t, mounts::Share*> askers_;  // whose keeper may be answered; guarded by the mutex
+  // Whose keeper may be answered and whose reader asked; guarded by the mutex.
+  std::map<std::size_t, mounts::Share*> askers_;
   const std::shared_ptr<QuestionDesk> questions_;
   std::unique_ptr<SerialExecutor> recorder_ = std::make_unique<SerialExecutor>("reports");
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
 #include <fmt/format.h>
 #include <functional>
 #include <stdexcept>
@@ -11,6 +13,7 @@
 
 #include "base/files.h"
 #include "guest_harness.h"
+#include "mounts/grant.h"
 
 using namespace anchorhold;
 using namespace anchorhold::session;
@@ -53,6 +56,17 @@ ExecStatus run(GuestClient& client, std::vector<std::string> argv, std::string_v
   return status;
 }
 
+// As the session starts commands: after the guest has learnt of what was changed in the granted folders.
+void run_by_session(anchorhold::testing::RealGuest& guest, std::vector<std::string> argv) {
+  ExecSpec spec;
+  spec.argv = std::move(argv);
+  spec.working_directory = "/";
+  auto exec = must(guest.session().start_exec(guest.guest(), spec));
+  while (must(exec->read(OutputStream::standard_output))) {
+  }
+  if (auto status = must(exec->wait()); !status.ok()) throw std::runtime_error(to_string(status));
+}
+
 void install_peer(GuestClient& client) {
   std::string program = must(read_file(ANCHORHOLD_BENCH_PEER, 64u << 20));
   run(client, {"sh", "-c", "cat > /tmp/peer && chmod 755 /tmp/peer"}, program);
@@ -74,6 +88,13 @@ int main(int argc, char** argv) try {
   if (auto why = anchorhold::testing::RealGuest::why_not(); !why.empty()) throw std::runtime_error(why);
   anchorhold::testing::RealGuestOptions options;
   if (argc > 1) options.cpus = static_cast<unsigned>(std::atoi(argv[1]));
+  auto folders = must(TemporaryDirectory::create("anchorhold-bench-exec"));
+  auto rules = must(mounts::GrantRules::current());
+  for (const char* name : {"one", "two", "three"}) {
+    std::filesystem::create_directory(folders.path() / name);
+    options.grants.push_back(
+        must(mounts::resolve_grant(folders.path() / name, mounts::Mode::rw, options.grants, rules)));
+  }
   auto guest = must(anchorhold::testing::RealGuest::boot(std::move(options)));
   auto& client = guest->client();
   install_peer(client);
@@ -86,12 +107,21 @@ int main(int argc, char** argv) try {
   });
   double call_us = median_us(500, [&] { must(client.list_execs()); });
   double true_us = median_us(100, [&] { run(client, {"/bin/true"}); });
+  run(client, {"sh", "-c", "ls /mnt/*"});  // so that they are watched
+  double session_us = median_us(100, [&] { run_by_session(*guest, {"/bin/true"}); });
+  int file = 0;
+  double changed_us = median_us(100, [&] {
+    UniqueFd made(creat((folders.path() / "one" / std::to_string(++file)).c_str(), 0644));
+    run_by_session(*guest, {"/bin/true"});
+  });
   double inside_us = seconds([&] {
                        run(client, {"bash", "-c", "for i in {1..100}; do /bin/true; done"});
                      }) *
                      1e6 / 100;
   compare("a call (list of commands)", call_us, echo_us, "us");
   compare("exec of true", true_us, echo_us, "us");
+  compare("the same by the session, 3 folders", session_us, echo_us, "us");
+  compare("the same after a file was made", changed_us, echo_us, "us");
   fmt::print("{:<34} {:>10.1f} us     (what bash in the guest needs to start and end it)\n", "", inside_us);
 
   double take_seconds = seconds([&] {

@@ -85,7 +85,7 @@ inline void replace(const std::filesystem::path& path, const std::string& text) 
 class Coherence : public GrantedGuestTest {
  protected:
   static void SetUpTestSuite() {
-    boot({{"read", Mode::ro}, {"work", Mode::rw}, {"keep", Mode::rw_no_delete}});
+    boot({{"read", Mode::ro}, {"work", Mode::rw}, {"keep", Mode::rw_no_delete}, {"commands", Mode::rw}});
   }
 };
 

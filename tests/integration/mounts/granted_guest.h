@@ -104,6 +104,32 @@ class GrantedGuest {
     return said;
   }
 
+  // As the session starts commands.
+  Said command(std::vector<std::string> argv, const std::string& working_directory = {}) {
+    session::ExecSpec spec;
+    spec.working_directory = working_directory;
+    spec.argv = std::move(argv);
+    spec.errors = session::ExecSpec::Errors::merged;
+    Said said;
+    auto& session = guest_->session();
+    auto exec = session.start_exec(guest_->guest(), spec);
+    if (!exec) {
+      said.output = exec.error().message;
+      return said;
+    }
+    for (;;) {
+      auto piece = (*exec)->read(session::OutputStream::standard_output);
+      if (!piece || !*piece) break;
+      said.output += **piece;
+    }
+    auto status = (*exec)->wait();
+    session.exec_ended(guest_->guest(), (*exec)->id(), status);
+    if (status) said.status = session::shell_exit_code(*status);
+    return said;
+  }
+  session::Session& session() { return guest_->session(); }
+  session::Guest& guest() { return guest_->guest(); }
+
  private:
   static std::unique_ptr<GrantedGuest> failed(const Error& error) {
     ADD_FAILURE() << error.message;

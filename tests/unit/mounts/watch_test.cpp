@@ -1,8 +1,10 @@
 // Watching a granted folder: what reader and host say to each other, what the host lets be watched, and what
 // the reader makes of the kernel's events.
+#include <atomic>
 #include <condition_variable>
 #include <fcntl.h>
 #include <fstream>
+#include <future>
 #include <gtest/gtest.h>
 #include <mutex>
 #include <sys/inotify.h>
@@ -57,11 +59,16 @@ TEST(WatchProtocol, WhatNoReaderSendsIsRefused) {
                                    {Kind::content, static_cast<ObjectKind>(9), "a", ""}})
     EXPECT_FALSE(parse_watch_message(bytes(encode_watch_message({WatchMessage::Kind::change, 0, change}))))
         << change.path;
-  auto good = encode_watch_message({WatchMessage::Kind::watch, 1});
-  EXPECT_TRUE(parse_watch_message(bytes(good)));
-  EXPECT_FALSE(parse_watch_message(bytes(good + "x")));
-  for (std::size_t size = 0; size < good.size(); ++size)
-    EXPECT_FALSE(parse_watch_message(bytes(good.substr(0, size))));
+  for (auto kind : {WatchMessage::Kind::watch, WatchMessage::Kind::unwatch, WatchMessage::Kind::settled}) {
+    auto good = encode_watch_message({kind, 1});
+    EXPECT_TRUE(parse_watch_message(bytes(good)));
+    EXPECT_FALSE(parse_watch_message(bytes(good + "x")));
+    for (std::size_t size = 0; size < good.size(); ++size)
+      EXPECT_FALSE(parse_watch_message(bytes(good.substr(0, size))));
+    EXPECT_FALSE(parse_watch_message(
+        bytes(encode_watch_message({kind, 1, {Kind::content, ObjectKind::file, "a", ""}}))));
+  }
+  EXPECT_FALSE(parse_watch_message(bytes(encode_watch_message({static_cast<WatchMessage::Kind>(5), 1}))));
 }
 
 // Changes as they are told, for a test to wait for.
@@ -74,6 +81,12 @@ class Told {
       changed_.notify_all();
       return true;
     };
+  }
+  // What was told until now and not taken.
+  std::vector<HostChange> rest() {
+    std::lock_guard lock(mutex_);
+    return {changes_.begin() + static_cast<std::ptrdiff_t>(std::exchange(next_, changes_.size())),
+            changes_.end()};
   }
   std::optional<HostChange> next() {
     std::unique_lock lock(mutex_);
@@ -88,6 +101,14 @@ class Told {
   std::vector<HostChange> changes_;
   std::size_t next_ = 0;
 };
+
+// Asks for what was changed until now, and waits until all of it is told.
+void settle(FolderWatch& watch) {
+  std::promise<void> done;
+  auto settled = done.get_future();
+  watch.settle([&] { done.set_value(); });
+  ASSERT_EQ(settled.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+}
 
 TEST(FolderWatch, OnlyFoldersBeneathTheGrantAreWatched) {
   auto made = TemporaryDirectory::create("anchorhold-watch-test");
@@ -106,8 +127,9 @@ TEST(FolderWatch, OnlyFoldersBeneathTheGrantAreWatched) {
     int descriptor = fd.get();
     auto message = encode_watch_message({WatchMessage::Kind::watch, 5});
     EXPECT_TRUE(send_with_descriptors(ends.socket.get(), bytes(message), std::span(&descriptor, 1)));
-    WatchAnswer answer{};
+    WatchWord answer{};
     EXPECT_EQ(recv(ends.socket.get(), &answer, sizeof answer, 0), static_cast<ssize_t>(sizeof answer));
+    EXPECT_EQ(answer.kind, WatchWord::Kind::answer);
     EXPECT_EQ(answer.number, 5u);
     return answer.watch;
   };
@@ -120,6 +142,57 @@ TEST(FolderWatch, OnlyFoldersBeneathTheGrantAreWatched) {
   auto last = told.next();
   ASSERT_TRUE(last);
   EXPECT_EQ(last->kind, HostChange::Kind::lost);
+}
+
+// Whoever asks for what was changed is told once: when the reader has answered for that number or a later
+// one, or when it will not answer any more, whatever it says instead.
+TEST(FolderWatch, WhatIsAskedIsAnsweredOnce) {
+  auto made = TemporaryDirectory::create("anchorhold-watch-test");
+  ASSERT_TRUE(made);
+  UniqueFd root(open(made->path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  Told told;
+  FolderWatch::Ends ends;
+  auto watch = FolderWatch::start(root.get(), told.sink(), ends);
+  ASSERT_TRUE(watch) << watch.error().message;
+  std::atomic<int> answered = 0;
+  auto ask = [&] { (*watch)->settle([&] { ++answered; }); };
+  auto asked = [&] {
+    WatchWord word{};
+    EXPECT_EQ(recv(ends.socket.get(), &word, sizeof word, 0), static_cast<ssize_t>(sizeof word));
+    EXPECT_EQ(word.kind, WatchWord::Kind::settle);
+    return word.number;
+  };
+  // What is said after it has been taken, what was said before has been, too.
+  auto say = [&](WatchMessage::Kind kind, std::uint64_t number) {
+    auto message = encode_watch_message({kind, number});
+    EXPECT_EQ(send(ends.socket.get(), message.data(), message.size(), 0),
+              static_cast<ssize_t>(message.size()));
+    auto change = encode_watch_message(
+        {WatchMessage::Kind::change, 0, {HostChange::Kind::content, ObjectKind::file, "file", ""}});
+    EXPECT_EQ(send(ends.socket.get(), change.data(), change.size(), 0), static_cast<ssize_t>(change.size()));
+    EXPECT_TRUE(told.next());
+  };
+  for (int i = 0; i < 3; ++i) ask();
+  auto first = asked();
+  EXPECT_EQ(asked(), first + 1);
+  EXPECT_EQ(asked(), first + 2);
+  say(WatchMessage::Kind::settled, 0);
+  EXPECT_EQ(answered, 0);
+  say(WatchMessage::Kind::settled, first + 1);
+  EXPECT_EQ(answered, 2);
+  say(WatchMessage::Kind::settled, first);
+  EXPECT_EQ(answered, 2);
+  say(WatchMessage::Kind::settled, ~std::uint64_t{0});
+  EXPECT_EQ(answered, 3);
+  // A reader that takes no words: they end somewhere, and so does the waiting for them.
+  for (int i = 0; i < 5000; ++i) ask();
+  EXPECT_GT(answered, 3);
+  EXPECT_LT(answered, 5003);
+  EXPECT_EQ(send(ends.socket.get(), "nonsense", 8, 0), 8);
+  ASSERT_TRUE(told.next());
+  ask();
+  watch->reset();
+  EXPECT_EQ(answered, 5004);
 }
 
 class WatchedReader : public testing::ReaderTest {
@@ -200,9 +273,41 @@ TEST_F(WatchedReader, WhatTheGuestChangesIsNot) {
     EXPECT_EQ(guest_->ask(FUSE_UNLINK, FUSE_ROOT_ID, FuseGuest::name("moved")).error, 0);
     EXPECT_EQ(guest_->make_folder(FUSE_ROOT_ID, "folder").error, 0);
     EXPECT_EQ(guest_->ask(FUSE_RMDIR, FUSE_ROOT_ID, FuseGuest::name("folder")).error, 0);
+    if (round % 2 == 0) settle(*watch_);
   }
   std::filesystem::create_directory(grant_ / "end");
   expect({Kind::appeared, ObjectKind::folder, "end", ""});
+}
+
+// Also what it is not clear of who did it, since the guest changes the same file; and nothing is gathered or
+// put off meanwhile, since it is told before the question is answered.
+TEST_F(WatchedReader, WhatWasChangedBeforeIsToldFirst) {
+  write("file", "text");
+  boot(Mode::rw);
+  look(FUSE_ROOT_ID, "nothing");
+  auto node = look(FUSE_ROOT_ID, "file").nodeid;
+  auto handle = guest_->handle(node, O_RDWR);
+  for (int round = 0; round < 100; ++round) {
+    SCOPED_TRACE(round);
+    EXPECT_EQ(guest_->write(handle, 0, "by the guest").error, 0);
+    { std::ofstream(grant_ / "file", std::ios::app) << "by the host"; }
+    settle(*watch_);
+    // More than once when somebody looked in between.
+    auto told = told_.rest();
+    ASSERT_FALSE(told.empty());
+    for (const auto& change : told)
+      EXPECT_EQ(change, (HostChange{Kind::content, ObjectKind::file, "file", ""}));
+    write("new", "");
+    std::filesystem::rename(grant_ / "new", grant_ / "other");
+    std::filesystem::remove(grant_ / "other");
+    settle(*watch_);
+    told = told_.rest();
+    ASSERT_FALSE(told.empty());
+    EXPECT_EQ(told.back(), (HostChange{Kind::vanished, ObjectKind::file, "other", ""}));
+  }
+  // A reader that is gone answers nobody, and nobody waits for it.
+  reader_.reset();
+  settle(*watch_);
 }
 
 // Who lists a folder is told what happens from then on: the answer waits until the host watches it, and other
@@ -227,7 +332,7 @@ TEST_F(WatchedReader, AFolderIsOpenedWhenItIsWatched) {
     return message ? message->number : 0;
   };
   auto answer = [&](std::uint64_t number, std::int64_t watch) {
-    WatchAnswer bytes{number, static_cast<decltype(WatchAnswer::watch)>(watch)};
+    WatchWord bytes{WatchWord::Kind::answer, number, static_cast<decltype(WatchWord::watch)>(watch)};
     EXPECT_EQ(send(host, &bytes, sizeof bytes, 0), static_cast<ssize_t>(sizeof bytes));
   };
   auto folder = guest_->node("folder");
@@ -238,6 +343,9 @@ TEST_F(WatchedReader, AFolderIsOpenedWhenItIsWatched) {
   EXPECT_EQ(next_asked(), folder);
   EXPECT_EQ(guest_->attributes(folder).error, 0);
   EXPECT_FALSE(guest_->is_answered(opening));
+  // What is looked up meanwhile is not remembered: nobody would tell that it is so no more.
+  auto nothing = guest_->lookup(folder, "nothing").as<fuse_entry_out>();
+  EXPECT_EQ(nothing.entry_valid + nothing.entry_valid_nsec, 0u);
   answer(folder, 1);
   auto opened = guest_->wait(opening);
   ASSERT_TRUE(opened.answered);

@@ -75,6 +75,12 @@ class Share {
   Status serve_guest(const std::filesystem::path& socket_path);
   void end_guest();
 
+  // Safe from any thread. Calls `done` once: when on_host_change was called for all that programs of the
+  // host, and the host's own tools, had changed in the folder before, or when that is not known: at once
+  // where nothing is watched. `done` is called on this thread or one of the share's, and must not block and
+  // not call back.
+  void settle(std::function<void()> done);
+
   // Safe from any thread. The same question answered twice, or one nobody asks any more: nothing happens.
   void answer(std::uint64_t question, Verdict verdict);
 

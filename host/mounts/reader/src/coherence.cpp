@@ -7,6 +7,8 @@
 namespace anchorhold::mounts {
 namespace {
 
+using namespace std::chrono_literals;
+
 // File times move in steps of the kernel's tick (10 ms at most), on some network file systems of a second or
 // two: two versions written within one step look alike. A version counts as settled when it was seen later
 // than that.
@@ -26,10 +28,11 @@ CachedVersion version_of(const Statx& info) {
 
 }  // namespace
 
-CacheTimes Coherence::tell(bool watched, const NodeRef& node, const Statx& info) {
+CacheTimes Coherence::tell(Watching watched, const NodeRef& node, const Statx& info) {
   CacheTimes times;
   if (S_ISREG(info.stx_mode)) nodes_.set_told_version(node, version_of(info));
-  if (!watched) return times;
+  if (watched == Watching::soon) return {0ms, 0ms};
+  if (watched == Watching::no) return times;
   times.entry = watched_time;
   // A folder's own attributes change with what is in it. A file may be changed by another name, which is not
   // watched. And who changed what the guest is changing just now cannot be told apart.
@@ -40,9 +43,9 @@ CacheTimes Coherence::tell(bool watched, const NodeRef& node, const Statx& info)
   return times;
 }
 
-CacheTimes Coherence::absence(bool watched) const {
+CacheTimes Coherence::absence(Watching watched) const {
   CacheTimes times;
-  if (watched) times.entry = watched_time;
+  if (watched != Watching::no) times.entry = watched == Watching::yes ? watched_time : 0ms;
   return times;
 }
 

@@ -91,7 +91,7 @@ bool FileSystem::visible(const NodeRef& parent, std::string_view name) const {
 Outcome<FileSystem::Entry> FileSystem::enter(const NodeRef& parent, const SharedFd& folder,
                                              std::string_view name) {
   Entry entry;
-  bool watched = coherence_.watched(parent);
+  const auto watched = coherence_.watched(parent);
   entry.node = ANCHORHOLD_OUTCOME(nodes_->enter_held(folder->get(), parent, std::string(name), entry.info));
   entry.times = coherence_.tell(watched, entry.node, entry.info);
   return entry;
@@ -131,7 +131,7 @@ Outcome<FileSystem::Attributes> FileSystem::attributes(std::uint64_t id,
 Outcome<FileSystem::Attributes> FileSystem::attributes_of(const NodeRef& node,
                                                           const std::shared_ptr<FileHandle>& file) {
   auto parent = nodes_->parent(node);
-  bool watched = coherence_.watched(parent ? parent : nodes_->root());
+  const auto watched = coherence_.watched(parent ? parent : nodes_->root());
   Attributes attributes;
   attributes.info = file ? ANCHORHOLD_OUTCOME(nodes_->stat_descriptor(file->descriptor.get()))
                          : ANCHORHOLD_OUTCOME(attributes_now(node));

@@ -59,7 +59,7 @@ Outcome<FileSystem::Entry> FileSystem::create(std::uint64_t parent_id, std::stri
   if (flags & O_TRUNC) request.flags |= open_flag::truncate;
   if (flags & O_EXCL) request.flags |= open_flag::exclusive;
   auto folder = ANCHORHOLD_OUTCOME(reach(parent));
-  bool watched = coherence_.watched(parent);
+  const auto watched = coherence_.watched(parent);
   bool existed = watch_ && !(flags & O_EXCL) && nodes_->stat_at(folder->get(), std::string(name));
   auto own = existed ? OwnChanges::Name() : own_name(parent, name, OwnChanges::Names::appearing);
   auto asked = ask(parent, name, request, std::array{folder->get()});

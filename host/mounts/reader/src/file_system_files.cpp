@@ -196,12 +196,12 @@ Outcome<FileSystem::OpenedFolder> FileSystem::open_folder(std::uint64_t id) {
   folder->node = node;
   // What is going to be listed may be remembered, and whoever lists it is told what changes from then on: so
   // the watch has to be there before.
-  if (!coherence_.watched(node) && coherence_.is_undecided(node)) {
+  if (coherence_.watched(node) == Watching::soon) {
     if (KeeperClient::is_hurried()) return refuse(would_wait);
     coherence_.wait_until_decided(node);
   }
   OpenedFolder opened;
-  opened.may_be_kept = coherence_.watched(node);
+  opened.may_be_kept = coherence_.watched(node) == Watching::yes;
   opened.is_still_so = opened.may_be_kept && coherence_.was_listed(node);
   opened.handle = ANCHORHOLD_OUTCOME(handles_.add(std::move(folder)));
   return opened;
@@ -241,7 +241,7 @@ Outcome<void> FileSystem::list(std::uint64_t handle, std::uint64_t position, boo
       Entry entry;
       bool gone = !itself && !visible(folder->node, name);
       if (with_attributes && !itself && !gone) {
-        bool watched = coherence_.watched(folder->node);
+        const auto watched = coherence_.watched(folder->node);
         auto info = nodes_->stat_at(folder->descriptor.get(), std::string(name));
         gone = !info && info.error() == ENOENT;
         if (info)

@@ -82,18 +82,19 @@ void HostWatch::reset() {
   own_.clear();
 }
 
-bool HostWatch::watches(const NodeRef& folder) {
+Watching HostWatch::watches(const NodeRef& folder) {
   auto now = steady_clock::now();
   {
     std::lock_guard lock(mutex_);
-    if (broken_) return false;
+    if (broken_) return Watching::no;
     auto found = folders_.find(folder->id());
     if (found != folders_.end()) {
-      if (found->second.watch < 0 || now < trusted_from_) return false;
+      if (found->second.watch < 0) return found->second.refused ? Watching::no : Watching::soon;
+      if (now < trusted_from_) return Watching::no;
       found->second.promised = now;
-      return true;
+      return Watching::yes;
     }
-    if (folders_.size() >= max_folders && !make_room(now)) return false;
+    if (folders_.size() >= max_folders && !make_room(now)) return Watching::no;
     Folder entry;
     entry.node = folder;
     folders_.emplace(folder->id(), std::move(entry));
@@ -102,10 +103,10 @@ bool HostWatch::watches(const NodeRef& folder) {
   if (descriptor &&
       send_now(spec_.socket.get(), encode_watch_message({WatchMessage::Kind::watch, folder->id()}),
                (*descriptor)->get()))
-    return false;  // from the answer on
+    return Watching::soon;  // from the answer on
   std::lock_guard lock(mutex_);
   folders_.erase(folder->id());
-  return false;
+  return Watching::no;
 }
 
 bool HostWatch::is_watched(const NodeRef& folder) {
@@ -122,11 +123,6 @@ bool HostWatch::undecided(const NodeRef& folder) const {
   if (broken_ || stopping_) return false;
   auto found = folders_.find(folder->id());
   return found != folders_.end() && found->second.watch < 0 && !found->second.refused;
-}
-
-bool HostWatch::is_undecided(const NodeRef& folder) {
-  std::lock_guard lock(mutex_);
-  return undecided(folder);
 }
 
 void HostWatch::wait_until_decided(const NodeRef& folder) {
@@ -181,67 +177,82 @@ void HostWatch::run() {
         {wake_.get(), POLLIN, 0}, {spec_.socket.get(), POLLIN, 0}, {spec_.events.get(), POLLIN, 0}};
     int count = poll(ready, broken_ ? 1 : 3, static_cast<int>(timeout.count()));
     if (count < 0 && errno != EINTR) return;
-    if (count > 0 && ready[1].revents) take_answers();
-    if (count > 0 && ready[2].revents) {
+    if (count > 0 && ready[1].revents) take_words();
+    const bool happened = count > 0 && ready[2].revents;
+    if (happened && to_settle_ == 0) {
       bool own_lately = steady_clock::now() - latest_own_ < lately;
       gather(own_lately ? gathering_own : gathering);
-      take_events();
     }
+    if (to_settle_ > 0) {
+      settle();
+      continue;
+    }
+    if (happened) take_events();
     handle_deferred();
   }
 }
 
-// Lets events come for so long. What is answered meanwhile belongs to them.
+// Lets events come for so long, unless the host waits for them. What is answered meanwhile belongs to them.
 void HostWatch::gather(milliseconds time) {
   const auto until = steady_clock::now() + time;
   for (auto left = time;; left = std::chrono::ceil<milliseconds>(until - steady_clock::now())) {
     pollfd ready{spec_.socket.get(), POLLIN, 0};
     if (left.count() > 0) (void)poll(&ready, broken_ ? 0 : 1, static_cast<int>(left.count()));
-    take_answers();
-    if (left.count() <= 0) return;
+    take_words();
+    if (left.count() <= 0 || to_settle_ > 0) return;
   }
 }
 
-void HostWatch::take_answers() {
+void HostWatch::take_words() {
   for (;;) {
-    WatchAnswer answer;
-    ssize_t size = recv(spec_.socket.get(), &answer, sizeof answer, MSG_DONTWAIT);
+    WatchWord word;
+    ssize_t size = recv(spec_.socket.get(), &word, sizeof word, MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) return;
     std::lock_guard lock(mutex_);
-    if (size != sizeof answer) {  // the host watches no more
+    if (size != sizeof word) {  // the host watches no more
       broken_ = true;
       folders_.clear();
       by_watch_.clear();
       decided_.notify_all();
       return;
     }
-    auto found = folders_.find(answer.number);
-    if (found == folders_.end()) {
-      if (answer.watch >= 0)
-        send_now(
-            spec_.socket.get(),
-            encode_watch_message({WatchMessage::Kind::unwatch, static_cast<std::uint64_t>(answer.watch)}),
-            -1);
+    if (word.kind == WatchWord::Kind::settle) {
+      to_settle_ = word.number;
       continue;
     }
-    found->second.refused = answer.watch < 0;
-    if (answer.watch >= 0) {
-      found->second.watch = static_cast<int>(answer.watch);
-      by_watch_[found->second.watch] = answer.number;
+    auto found = folders_.find(word.number);
+    if (found == folders_.end()) {
+      if (word.watch >= 0)
+        send_now(spec_.socket.get(),
+                 encode_watch_message({WatchMessage::Kind::unwatch, static_cast<std::uint64_t>(word.watch)}),
+                 -1);
+      continue;
+    }
+    found->second.refused = word.watch < 0;
+    if (word.watch >= 0) {
+      found->second.watch = static_cast<int>(word.watch);
+      by_watch_[found->second.watch] = word.number;
     }
     decided_.notify_all();
   }
 }
 
-void HostWatch::lose_everything() {
-  {
-    std::lock_guard lock(mutex_);
-    trusted_from_ = steady_clock::now() + own_time;
-    for (auto& [id, folder] : folders_) folder.listed = false;
-    own_.forget_names();
+// What happened before the host asked is among the kernel's events: all of it is told now, also what it is
+// not clear of who did it.
+void HostWatch::settle() {
+  const auto number = std::exchange(to_settle_, 0);
+  settling_now_ = true;
+  while (take_events()) {
   }
-  tell({HostChange::Kind::lost, ObjectKind::file, {}, {}});
+  handle_deferred();
+  settling_now_ = false;
+  send_to_host(encode_watch_message({WatchMessage::Kind::settled, number}));
+}
+
+// The host takes messages at once; where it does not, waiting is right: nothing may be left out.
+void HostWatch::send_to_host(const std::string& bytes) {
+  (void)send_with_descriptors(spec_.socket.get(), std::as_bytes(std::span(bytes)), {});
 }
 
 // With the mutex held.

@@ -1,14 +1,15 @@
-// What the kernel's events mean: which of them the guest's own changes explain, and what the host is told of
-// the others.
+// What the kernel's events mean: which changes were made by somebody else than the guest, and what the host
+// is told of them.
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <set>
 #include <sys/inotify.h>
+#include <tuple>
 #include <unistd.h>
+#include <utility>
 
-#include "base/fd.h"
 #include "mounts/watch_protocol.h"
 #include "reader/host_watch.h"
 
@@ -31,7 +32,8 @@ ObjectKind kind_of(const Statx& info) {
 
 }  // namespace
 
-void HostWatch::take_events() {
+// True: there may be more of them.
+bool HostWatch::take_events() {
   std::vector<Event> events;
   alignas(inotify_event) std::array<char, 65536> buffer;
   constexpr std::size_t most = 1u << 16;
@@ -63,9 +65,12 @@ void HostWatch::take_events() {
       events.push_back({folder->second.node, std::move(text), kernel.mask, kernel.cookie});
     }
   }
+  if (events.empty()) return false;
   others_seen_ = false;
+  const bool all = events.size() < most;
   handle_batch(events);
   latest_own_ = others_seen_ ? Time{} : steady_clock::now();
+  return !all;
 }
 
 void HostWatch::handle_batch(std::vector<Event>& events) {
@@ -96,6 +101,10 @@ void HostWatch::handle_batch(std::vector<Event>& events) {
   }
 }
 
+bool HostWatch::is_same(const Event& a, const Event& b) {
+  return a.folder == b.folder && a.name == b.name && a.mask == b.mask;
+}
+
 void HostWatch::content_or_attributes(Event event, std::optional<Deferred> deferred) {
   // A folder's own attributes are told by the watch of the folder above; the granted folder has none.
   if (event.name.empty() && event.folder != nodes_.root()) return;
@@ -107,7 +116,8 @@ void HostWatch::content_or_attributes(Event event, std::optional<Deferred> defer
   if (!info) return;  // what happened to the name is an event of its own
   auto made_by = own_.maker(*info, event.folder->id(), event.name);
   if (made_by == OwnChanges::Maker::guest) return;
-  if (made_by == OwnChanges::Maker::unclear && defer(event, deferred)) return;
+  if (made_by == OwnChanges::Maker::unclear && !settling_now_ && defer(event, deferred)) return;
+  if (!deferred) std::erase_if(deferred_, [&](const Deferred& other) { return is_same(other.event, event); });
   HostChange change;
   change.kind = event.mask & IN_MODIFY ? HostChange::Kind::content : HostChange::Kind::attributes;
   change.object = kind_of(*info);
@@ -120,10 +130,8 @@ bool HostWatch::defer(const Event& event, const std::optional<Deferred>& deferre
   auto now = steady_clock::now();
   auto last_due = deferred ? deferred->last_due : now + longest_settling;
   if (now >= last_due || deferred_.size() >= max_deferred) return false;
-  bool waiting = std::any_of(deferred_.begin(), deferred_.end(), [&](const Deferred& other) {
-    return other.event.folder == event.folder && other.event.name == event.name &&
-           other.event.mask == event.mask;
-  });
+  bool waiting = std::any_of(deferred_.begin(), deferred_.end(),
+                             [&](const Deferred& other) { return is_same(other.event, event); });
   if (!waiting) deferred_.push_back({event, now + settling, last_due});
   return true;
 }
@@ -131,8 +139,9 @@ bool HostWatch::defer(const Event& event, const std::optional<Deferred>& deferre
 void HostWatch::handle_deferred() {
   auto now = steady_clock::now();
   std::vector<Deferred> due;
-  auto rest = std::stable_partition(deferred_.begin(), deferred_.end(),
-                                    [&](const Deferred& deferred) { return deferred.due > now; });
+  auto rest = std::stable_partition(deferred_.begin(), deferred_.end(), [&](const Deferred& deferred) {
+    return deferred.due > now && !settling_now_;
+  });
   std::move(rest, deferred_.end(), std::back_inserter(due));
   deferred_.erase(rest, deferred_.end());
   for (auto& deferred : due) {
@@ -174,9 +183,17 @@ bool HostWatch::renamed(const Event& from, const Event& to) {
 void HostWatch::tell(HostChange change) {
   others_seen_ = true;
   WatchMessage message{WatchMessage::Kind::change, 0, std::move(change)};
-  auto bytes = encode_watch_message(message);
-  // The host takes them at once; where it does not, waiting is right: nothing may be left out.
-  (void)send_with_descriptors(spec_.socket.get(), std::as_bytes(std::span(bytes)), {});
+  send_to_host(encode_watch_message(message));
+}
+
+void HostWatch::lose_everything() {
+  {
+    std::lock_guard lock(mutex_);
+    trusted_from_ = steady_clock::now() + own_time;
+    for (auto& [id, folder] : folders_) folder.listed = false;
+    own_.forget_names();
+  }
+  tell({HostChange::Kind::lost, ObjectKind::file, {}, {}});
 }
 
 }  // namespace anchorhold::mounts

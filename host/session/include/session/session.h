@@ -92,7 +92,8 @@ class Session {
   // The guest, if one runs now.
   std::shared_ptr<Guest> running_guest() const;
 
-  // Starts a command, with its event. An empty working directory becomes default_directory().
+  // Starts a command, with its event. An empty working directory becomes default_directory(). What was
+  // changed on the host before, in the granted folders, is what the command sees.
   Result<std::unique_ptr<GuestExec>> start_exec(Guest& guest, ExecSpec spec);
   Result<GuestClient::BackgroundStart> start_background(Guest& guest, BackgroundSpec spec);
   void exec_ended(const Guest& guest, const ExecId& exec, const Result<ExecStatus>& status);

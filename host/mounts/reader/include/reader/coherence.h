@@ -2,7 +2,8 @@
 //
 // Where nobody tells the guest of host edits, what it caches ends by itself: names and attributes after at
 // most a second, pages when an open or fresh attributes show another version of the file. In folders that are
-// watched (host_watch.h) it may believe for longer, since it is told of every change.
+// watched (host_watch.h) it may believe for longer, since it is told of every change; and of one that is
+// about to be, nothing, so that a command that starts after a change does not see what was before it.
 #pragma once
 
 #include <chrono>
@@ -29,17 +30,16 @@ class Coherence {
 
   // Whether changes of names in the folder are told. To be asked before what is told to the guest is looked
   // up: a change in between is then told.
-  bool watched(const NodeRef& folder) const { return watch_ && watch_->watches(folder); }
-  // Whether the host was asked to watch it and has not answered; and to wait for the answer.
-  bool is_undecided(const NodeRef& folder) const { return watch_ && watch_->is_undecided(folder); }
+  Watching watched(const NodeRef& folder) const { return watch_ ? watch_->watches(folder) : Watching::no; }
+  // Until it is not Watching::soon any more.
   void wait_until_decided(const NodeRef& folder) const { watch_->wait_until_decided(folder); }
   // The folder is watched and about to be listed: whether it was before, and nothing went untold since.
   bool was_listed(const NodeRef& folder) { return watch_ && watch_->was_listed(folder); }
   // The guest is about to be told of an object that was looked up in a folder which was, or was not, watched.
-  CacheTimes tell(bool watched, const NodeRef& node, const Statx& info);
+  CacheTimes tell(Watching watched, const NodeRef& node, const Statx& info);
   // The guest changed the object itself and asks for its attributes before it uses them again.
   void changed_by_guest(const NodeRef& node, const Statx& info);
-  CacheTimes absence(bool watched) const;
+  CacheTimes absence(Watching watched) const;
 
   // At an open: whether the guest believes something of the file that is not so (any more), which an open
   // does not put right. Its kernel looks up the path again when it is refused with ESTALE, once; the caller

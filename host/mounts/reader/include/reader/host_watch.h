@@ -1,6 +1,6 @@
 // Finds out what programs of the host change in the folders the guest knows, and tells the host, which tells
 // the guest's agent. Folders are watched as the guest looks into them; until a watch is there, and where
-// there cannot be one, the guest is told to remember for a second only.
+// there cannot be one, the guest is told to remember nothing, or for a second only.
 #pragma once
 
 #include <chrono>
@@ -22,6 +22,13 @@
 
 namespace anchorhold::mounts {
 
+// Whether changes in a folder are told.
+enum class Watching {
+  yes,
+  soon,  // the host was asked, and has not answered
+  no,
+};
+
 // Safe from any thread.
 class HostWatch {
  public:
@@ -38,11 +45,9 @@ class HostWatch {
   ~HostWatch();
 
   // Whether changes in the folder will be told from now on. Asks for a watch where there is none.
-  bool watches(const NodeRef& folder);
+  Watching watches(const NodeRef& folder);
   // The same without asking for one.
   bool is_watched(const NodeRef& folder);
-  // A watch was asked for, and the host has not answered yet.
-  bool is_undecided(const NodeRef& folder);
   // Returns when the host has answered, or has not for long.
   void wait_until_decided(const NodeRef& folder);
   // It is going to be listed: whether it was before, since when all that changed in it was told.
@@ -78,11 +83,14 @@ class HostWatch {
 
   HostWatch(Spec spec, NodeTable& nodes, Visible visible, const void* context);
   void run();
-  void take_answers();
+  void take_words();
   void gather(std::chrono::milliseconds time);
-  void take_events();
+  bool take_events();
+  void settle();
+  void send_to_host(const std::string& bytes);
   void handle_batch(std::vector<Event>& events);
   void content_or_attributes(Event event, std::optional<Deferred> deferred);
+  static bool is_same(const Event& a, const Event& b);
   bool defer(const Event& event, const std::optional<Deferred>& deferred);
   void handle_deferred();
   void appeared(const Event& event);
@@ -110,6 +118,8 @@ class HostWatch {
   Time swept_{};
   // Of the thread alone.
   std::vector<Deferred> deferred_;
+  std::uint64_t to_settle_ = 0;  // what the host asked last, 0 when it is answered
+  bool settling_now_ = false;
   bool others_seen_ = false;  // in the latest events
   Time latest_own_{};         // when all of them were the guest's own
   std::thread thread_;
