@@ -18,8 +18,8 @@ namespace {
 constexpr std::chrono::milliseconds deadline_step(250);
 constexpr std::size_t max_questions = 64;
 constexpr int max_rounds = 4;
-// Connections whose memory is worth a look.
-constexpr std::size_t many = 200;
+// Connections whose memory is worth a look, and servers that were let go of.
+constexpr std::size_t many = 200, some = 20;
 // Connections beyond the bound that are told so at a time.
 constexpr std::size_t max_refusing = 128;
 // For those that are told so, for what is dialled and looked up, and for the process itself.
@@ -157,7 +157,7 @@ Awaitable<void> Proxy::look_at_deadlines() {
       if (connection->deadline().over(now)) connection->time_is_over();
     // What a burst of connections needed goes back to the system.
     bool busy = connections_.size() > many;
-    const bool freed = given_back_ >= many && given_back_ == std::exchange(before, given_back_);
+    const bool freed = given_back_ >= some && given_back_ == std::exchange(before, given_back_);
     if (freed || (was_busy && !busy)) malloc_trim(0);
     if (freed) given_back_ = 0;
     was_busy = busy;
