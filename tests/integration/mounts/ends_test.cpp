@@ -43,14 +43,17 @@ def respond(request, now=None):
     elif opcode == OPEN: answer(request, struct.pack('<QII', node, 2, 0))    # KEEP_CACHE
     elif opcode == READ: answer(request, text(request) if now is None else now)
     elif opcode != 2: os.write(fuse, struct.pack('<IiQ', 16, -38, request[2]))
+ended = False
 def serve():
-    while True:
-        try: data = os.read(fuse, 1 << 20)
-        except OSError: return
-        size, opcode, unique, node = struct.unpack_from('<IIQQ', data)
-        request = (size, opcode, unique, node, data[40:])
-        if (opcode, node) in by_hand: held.put(request)
-        else: respond(request)
+    try:
+        while True:
+            data = os.read(fuse, 1 << 20)
+            size, opcode, unique, node = struct.unpack_from('<IIQQ', data)
+            request = (size, opcode, unique, node, data[40:])
+            if (opcode, node) in by_hand: held.put(request)
+            else: respond(request)
+    except OSError:
+        if not ended: raise    # else nobody is there any more to read from, or to answer
 threading.Thread(target=serve, daemon=True).start()
 
 class Later(threading.Thread):
@@ -120,6 +123,7 @@ asking.join()
 show('grown:', os.pread(file, 4096, 8192))
 show('and what was under way:', reader.result())
 os.close(file)
+ended = True
 libc.umount2(where, 2)
 os._exit(0)
 )py";
