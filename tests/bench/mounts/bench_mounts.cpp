@@ -7,7 +7,8 @@
 // ANCHORHOLD_TEST_PROGRAMS names the folder that tools/lib/guest-programs makes: without it, and without
 // mkfs.erofs, `npm ci` is left out. BENCH_ROUNDS says how often each is done (3). BENCH_PROGRAMS names a
 // folder with the reader and the keeper of another build: they serve the third mount then, in all steps, so
-// that two builds are compared in one run.
+// that two builds are compared in one run. BENCH_ACCELERATOR=kvm has hardware run the guest where there is
+// one: emulation makes the guest's own part of each step so large that differences of the servers vanish.
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
@@ -230,7 +231,7 @@ std::vector<std::string> machine(const fs::path& qemu, const testing::TestImage&
                                 "-cpu",
                                 "max",
                                 "-accel",
-                                "tcg,thread=multi",
+                                variable("BENCH_ACCELERATOR", "tcg,thread=multi"),
                                 "-smp",
                                 "2",
                                 "-m",
