@@ -107,7 +107,7 @@ class ReadFile : public Tool {
     if (replaced > 0)
       note += fmt::format("[not UTF-8: {} replaced by U+FFFD; use shell to convert (iconv, python3)]",
                           counted(replaced, "byte", "bytes"));
-    if (!note.empty()) text += (text.back() == '\n' ? "" : "\n") + note;
+    if (!note.empty()) text += (text.empty() || text.ends_with('\n') ? "" : "\n") + note;
     return tool_ok(std::move(text), std::move(summary));
   }
 };

@@ -149,7 +149,7 @@ Result<Host> Host::parse(std::string_view text) {
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   if (std::any_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; }))
     name = ANCHORHOLD_TRY(to_a_labels(name));
-  if (name.back() == '.') name.pop_back();
+  if (name.ends_with('.')) name.pop_back();  // nothing may be left of what was converted
   if (name.size() > max_name) return refuse(text, "it is longer than 253 characters");
   auto labels = split(name, '.');
   if (looks_like_ipv4(labels)) {

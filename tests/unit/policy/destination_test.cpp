@@ -101,6 +101,8 @@ TEST(Host, WhatIsNotExactlyOneHostIsRefused) {
                                 "\xe2\x80\xae"
                                 "example.com"sv,
                                 "exam\xc2\xadple.com\x7f"sv,
+                                "\xc2\xad"sv,
+                                "\xc2\xad."sv,
                                 std::string_view(long_label),
                                 std::string_view(long_name),
                                 "http:"sv,
