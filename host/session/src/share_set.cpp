@@ -46,7 +46,7 @@ ShareSet::~ShareSet() {
   questions_->finish();
   {
     std::lock_guard lock(mutex_);
-    askers_.clear();
+    reachable_.clear();
   }
   spares_.reset();
   entries_.clear();  // no notice comes any more
@@ -74,7 +74,7 @@ Status ShareSet::start_share(std::size_t index) {
   {
     std::lock_guard lock(mutex_);
     entries_[index].keeper_gone = false;
-    askers_[index] = share->get();
+    reachable_[index] = share->get();
   }
   entries_[index].share = std::move(*share);
   return {};
@@ -140,7 +140,7 @@ Status ShareSet::add(GrantPointer grant, GuestClient* client, const std::functio
   const auto ledger = ledgers_ / entries_[index].grant->name;
   {
     std::lock_guard lock(mutex_);
-    askers_.erase(index);
+    reachable_.erase(index);
   }
   entries_[index].share.reset();
   entries_.pop_back();
@@ -196,8 +196,8 @@ void ShareSet::settle() {
   auto readers = std::make_shared<Readers>();
   {
     std::lock_guard lock(mutex_);
-    readers->asked = askers_.size();
-    for (const auto& [index, share] : askers_)
+    readers->asked = reachable_.size();
+    for (const auto& [index, share] : reachable_)
       share->settle([readers] {
         std::lock_guard one_less(readers->mutex);
         --readers->asked;
@@ -247,7 +247,8 @@ void ShareSet::ask(std::size_t index, const mounts::ShareNotice& notice) {
                    : answer == Approval::allow_once      ? mounts::Verdict::allow_once
                                                          : mounts::Verdict::deny;
     std::lock_guard lock(mutex_);
-    if (auto found = askers_.find(index); found != askers_.end()) found->second->answer(number, verdict);
+    if (auto found = reachable_.find(index); found != reachable_.end())
+      found->second->answer(number, verdict);
   });
 }
 

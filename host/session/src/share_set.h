@@ -83,8 +83,8 @@ class ShareSet {
   std::deque<Entry> entries_;  // stay where they are
   std::unique_ptr<mounts::Spares> spares_;
   std::unique_ptr<Announcer> announcer_ = std::make_unique<Announcer>();
-  // Whose keeper may be answered and whose reader asked; guarded by the mutex.
-  std::map<std::size_t, mounts::Share*> askers_;
+  // Whose keeper may be answered and whose reader asked to settle; guarded by the mutex.
+  std::map<std::size_t, mounts::Share*> reachable_;
   const std::shared_ptr<QuestionDesk> questions_;
   std::unique_ptr<SerialExecutor> recorder_ = std::make_unique<SerialExecutor>("reports");
 };
